@@ -32,7 +32,7 @@ struct KubernetesOptions {
   std::string service_account = "/var/run/secrets/kubernetes.io/serviceaccount";
 };
 
-/// The pods of a Kubernetes cluster, asked for at every question: of each selector in the order of
+/// The pods of a Kubernetes cluster, listed anew at each call: of each selector in the order of
 /// their completion indices (an indexed Job has them), else of their names; at their own addresses.
 /// Errors: FailedPrecondition outside of a cluster without api_server, for a pod that is not
 ///         running, and for what the server refuses (pods have to be allowed to list pods);
@@ -52,7 +52,7 @@ struct GCEOptions {
   std::string instance_group = {};
   int port = 8470;
   std::string task_type = "worker";
-  /// Default: the place of this machine's address among all.
+  /// Default: the index of this machine's address among all.
   std::optional<int> task_id = {};
   std::string rpc_layer = "grpc";
   std::string project = {};  ///< Default: this machine's.
@@ -79,9 +79,9 @@ class GCEClusterResolver : public ClusterResolver {
   const GCEOptions options_;
 };
 
-/// What a program that was written for TPUs asks for first. LibTorch has no TPUs: its constructor
-/// reads what it is given, or KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_WORKER_HOSTNAMES, TPU_NAME or
-/// TPU_CONFIG, and throws.
+/// For programs that were written for TPUs, to tell them that LibTorch has none: the constructor
+/// takes the TPU's name, else what KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_WORKER_HOSTNAMES, TPU_NAME
+/// or TPU_CONFIG say, and always throws.
 /// TF: cluster_resolver.TPUClusterResolver.
 class TPUClusterResolver : public ClusterResolver {
  public:

@@ -18,7 +18,7 @@
 
 namespace cohort {
 
-/// What a program says itself of its task; what is not set the resolver's source says.
+/// What the program itself states about its task; the rest comes from the resolver's source.
 struct TaskOptions {
   std::optional<std::string> task_type = {};
   std::optional<int> task_id = {};
@@ -34,12 +34,12 @@ class ClusterResolver {
   ClusterResolver(const ClusterResolver&) = delete;
   ClusterResolver& operator=(const ClusterResolver&) = delete;
 
-  /// As its source says it now; empty for a process alone.
+  /// As its source states it now; empty for a process without a cluster.
   virtual ClusterSpec cluster_spec() const = 0;
   /// "grpc://host:port" of a task, by default this one; empty where there is no cluster.
   /// Errors: InvalidArgument for a task that is not there.
   virtual std::string master(const TaskOptions& task = {}) const;
-  /// Devices of a task that are no CPUs, by their kinds.
+  /// The number of a task's devices other than CPUs, by kind, such as "GPU".
   virtual std::map<std::string, int> num_accelerators() const { return {}; }
 
   // Of this process.
@@ -49,18 +49,18 @@ class ClusterResolver {
   std::optional<std::string> rpc_layer() const;
   /// "" unless something says where the job runs, such as "cloud".
   std::string environment() const;
-  /// From now on what the source says of the task is not looked at.
+  /// From now on the task is this one, whatever the source says.
   void set_task(std::string task_type, int task_id);
 
  protected:
-  /// What the source says of this task. Default: nothing.
+  /// What the source states about this task. Default: nothing.
   virtual TaskOptions do_task() const { return {}; }
 
  private:
   TaskOptions task_;
 };
 
-/// One that is told everything. TF: cluster_resolver.SimpleClusterResolver.
+/// A resolver that is given everything. TF: cluster_resolver.SimpleClusterResolver.
 class SimpleClusterResolver : public ClusterResolver {
  public:
   explicit SimpleClusterResolver(ClusterSpec spec, TaskOptions task = {},
@@ -73,8 +73,8 @@ class SimpleClusterResolver : public ClusterResolver {
   const std::map<std::string, int> num_accelerators_;
 };
 
-/// Several as one: a job's lists one after the other; where one has a map of indices, all are maps.
-/// What it is not told of the task, the first one says. TF: cluster_resolver.UnionResolver.
+/// Several as one: lists of a job are joined; where one has a map of indices, all become maps.
+/// What is not given of the task comes from the first one. TF: cluster_resolver.UnionResolver.
 class UnionResolver : public ClusterResolver {
  public:
   /// Errors: InvalidArgument for none, and for an empty one.

@@ -18,14 +18,14 @@
 
 namespace cohort {
 
-/// Reads TF_CONFIG, and where that is not set Vertex AI's CLUSTER_SPEC, at every question:
+/// Reads TF_CONFIG, and where that is not set Vertex AI's CLUSTER_SPEC, at each call:
 ///
 ///   {"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}
 ///
 /// Neither set, or "{}", is no cluster. A job's tasks may be a list, or an object by index
 /// (Kubeflow's dynamic workers). An index may be a text. Jobs named master, and Vertex's
 /// workerpool0 to 3, are chief (the first two), worker, ps and evaluator. Further keys are ignored.
-/// Errors, of all members: InvalidArgument that names the variable and the place in it.
+/// Errors, of all members: InvalidArgument that names the variable and the position in it.
 /// TF: cluster_resolver.TFConfigClusterResolver.
 class TFConfigClusterResolver : public ClusterResolver {
  public:
@@ -86,8 +86,8 @@ class SageMakerClusterResolver : public ClusterResolver {
 };
 
 struct LauncherOptions {
-  /// Task r listens at port_base + r; over several hosts one port further, for rank 0 keeps the
-  /// list of addresses at the first. Default: MASTER_PORT + 1 where it is set, else 29600.
+  /// Task r listens at port_base + r; over several hosts at port_base + 1 + r, since rank 0 serves
+  /// the list of addresses at port_base. Default: MASTER_PORT + 1 where it is set, else 29600.
   std::optional<int> port_base = {};
   /// Until the ranks of all hosts have come.
   std::chrono::seconds start_timeout{300};
@@ -95,12 +95,12 @@ struct LauncherOptions {
 
 /// Ranks that torchrun (RANK, WORLD_SIZE), horovodrun (HOROVOD_RANK), Open MPI
 /// (OMPI_COMM_WORLD_RANK) or another MPI (PMI_RANK) started: all are workers. Over several hosts
-/// they meet at MASTER_ADDR, where rank 0 has to be, and tell each other their addresses; what
-/// launchers have of meeting is not used.
+/// they meet at MASTER_ADDR, the host of rank 0, to exchange their addresses; the launcher's own
+/// rendezvous is not used.
 /// Blocks: over several hosts until all ranks have come.
 /// Errors: FailedPrecondition without any of these, and over several hosts without MASTER_ADDR;
-///         InvalidArgument for texts that are no numbers, or no rank of so many;
-///         DeadlineExceeded that names the meeting place if not all come.
+///         InvalidArgument for texts that are no numbers, and a rank out of range;
+///         DeadlineExceeded that names the address if not all come.
 class LauncherClusterResolver : public ClusterResolver {
  public:
   explicit LauncherClusterResolver(LauncherOptions options = {});

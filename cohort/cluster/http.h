@@ -21,9 +21,9 @@ struct HttpRequest {
 
 /// The answer's body. Redirections are not followed.
 /// Errors: Unavailable that names the address if nobody answers in time; FailedPrecondition with
-/// the
-///         status and what the server says for any other than 200; InvalidArgument for a token that
-///         would travel in the open. No text has the token in it.
+///         the status and what the server says for any other than 200; InvalidArgument for a token
+///         that would be sent unencrypted.
+///         No text has the token in it.
 /// Blocks: until the answer is there, `timeout` at most.
 std::string http(const HttpRequest& request);
 

@@ -100,7 +100,7 @@ LauncherClusterResolver::LauncherClusterResolver(LauncherOptions options) {
     for (int r = 0; r < size; ++r) jobs_["worker"].push_back(str_cat("localhost:", base + r));
   } else {
     const auto master = job_variable("MASTER_ADDR");
-    COHORT_CHECK_STATE(master, "[launcher] expected MASTER_ADDR beside ", names->rank, ": ", size,
+    COHORT_CHECK_STATE(master, "[launcher] expected MASTER_ADDR with ", names->rank, ": ", size,
                        " ranks of which ", local,
                        " are on this host. Set it to the host of rank 0 (mpirun -x "
                        "MASTER_ADDR=...), or give each process a TF_CONFIG");

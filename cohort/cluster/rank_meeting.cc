@@ -43,8 +43,8 @@ std::string task_name(int rank) { return str_cat("rank ", rank); }
 std::vector<std::string> addresses_of_ranks(const RankPlace& place) {
   const std::string host = place.meeting.substr(0, place.meeting.rfind(':'));
   const std::string own = own_address_towards(host);
-  COHORT_CHECK_ARG(!own.empty(), "[launcher] expected a way to MASTER_ADDR ", host,
-                   ", got none: no address stands for that name here, or no network leads there");
+  COHORT_CHECK_ARG(!own.empty(), "[launcher] expected a route to MASTER_ADDR ", host,
+                   ", got none: its name cannot be resolved here, or the host is unreachable");
   const rpc::RpcSecurity security = rpc::security_from_environment();
   std::optional<StoreServer> server;
   if (place.rank == 0) {

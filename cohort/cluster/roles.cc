@@ -74,7 +74,7 @@ std::vector<std::string> worker_addresses(const ClusterSpec& spec) {
     for (const std::string& address : spec.job_tasks(job)) {
       COHORT_CHECK_ARG(!address.empty(), "[cluster] expected the addresses of all tasks of job '",
                        job, "', got ", spec,
-                       ": workers that know some of each other only cannot meet");
+                       ": every worker has to know the addresses of all others");
       out.push_back(address);
     }
   }

@@ -337,7 +337,7 @@ void name_store(const char* address, const rpc::RpcSecurity& security, StoreNews
                    cluster::kStoreVariable, "=", address,
                    " to come with a secret of the job's in COHORT_JOB_TOKEN or "
                    "COHORT_JOB_TOKEN_FILE, or with TLS certificates, got none of them: anybody who "
-                   "reaches that address could say that he is a worker");
+                   "reaches that address could say that it is a worker");
   if (is_open) {
     COHORT_LOG(kWarning, "[liveness] ", cluster::kStoreVariable, "=", address,
                " without COHORT_JOB_TOKEN: every user of this machine can take part in the job");

@@ -211,7 +211,7 @@ TEST(Liveness, AStoreOfStrangersIsRefused) {
       LivenessOptions options = profile(2);
       options.allow_insecure = true;
       expect_error<InvalidArgument>(
-          {"COHORT_STORE=203.0.113.7:2222", "COHORT_JOB_TOKEN", "say that he is a worker"},
+          {"COHORT_STORE=203.0.113.7:2222", "COHORT_JOB_TOKEN", "say that it is a worker"},
           [&] { watch_over(std::move(ranks[static_cast<std::size_t>(r)]), options); });
     });
   });

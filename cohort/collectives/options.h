@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-/// What carries values between workers. kAuto: Cohort chooses. One process ignores it.
+/// What carries values between workers: see MultiWorkerMirroredOptions. One process ignores it.
 enum class CommunicationImplementation { kAuto, kRing, kNccl, kGloo, kMpi };
 
 struct CommunicationOptions {

@@ -53,7 +53,7 @@ struct CallSignature {
   uint64_t bytes = 0;              ///< All together, on one rank.
   DType dtype = DType::Undefined;  ///< Where numbers are added.
   ReduceOp op = ReduceOp::kSum;
-  uint64_t tag = 0;  ///< The caller's: which of his calls this is.
+  uint64_t tag = 0;  ///< The caller's: which of its calls this is.
   bool operator==(const CallSignature&) const = default;
 };
 /// "all_reduce(sum of float32, 40 bytes, tag 7)".

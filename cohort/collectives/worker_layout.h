@@ -13,7 +13,7 @@ class Communicator;
 /// This rank is the worker, and each has `local` replicas.
 ReplicaLayout layout_of(const Communicator& communicator, int local);
 
-/// Communicator::take_turn(), for who needs no more of it.
+/// Communicator::take_turn(), for headers that need nothing else of it.
 void take_turn(Communicator& communicator, const char* operation, base::FunctionRef<void()> body);
 
 }  // namespace cohort::internal::collectives

@@ -113,7 +113,7 @@ bool is_loopback_target(const std::string& address) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host_of(address).c_str(), nullptr, &hints, &found);
   if (error != 0) {
-    throw Unavailable(str_cat("[rpc] expected a name that stands for an address, got \"", address,
+    throw Unavailable(str_cat("[rpc] expected a host name that can be resolved, got \"", address,
                               "\": ", ::gai_strerror(error)),
                       address);
   }

@@ -184,7 +184,7 @@ bool is_loopback(const std::string& address) {
   std::string why;
   const Addresses found = resolve(parse_address("[cluster] ", address), /*to_listen=*/false, &why);
   if (!found) {
-    throw Unavailable(str_cat("[cluster] expected a name that stands for an address, got \"",
+    throw Unavailable(str_cat("[cluster] expected a host name that can be resolved, got \"",
                               address, "\": ", why),
                       address);
   }
