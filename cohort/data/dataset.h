@@ -159,7 +159,7 @@ class Dataset {
   /// (const Element&), or (const Dataset&) where the element is one, and returns a tensor, number,
   /// string, Element, Dataset, or tuple, vector, map or struct of these. It records no gradients.
   /// Errors: InvalidArgument at once if the element has another number of components; next() throws
-  /// what fn throws, with the number of the element and the place in the pipeline before the text.
+  /// what fn throws, with the element's number and the step of the pipeline before the text.
   /// Threads: fn is called by several threads at once if options.parallel_calls is above 1.
   template <class F>
   Dataset map(F fn, MapOptions options = {}) const;
@@ -190,7 +190,7 @@ class Dataset {
   /// (class, element) for a part of the elements, so that classes come as often as `target_dist`
   /// says. class_function takes what map's function does and returns an integer below the number of
   /// classes. Leaves out elements at random, and no more than that takes.
-  /// Errors: InvalidArgument for parts below 0 or none, and from next() for another class.
+  /// Errors: InvalidArgument for negative or no parts, and from next() for another class.
   /// TF: Dataset.rejection_resample, which may also repeat elements.
   template <class F>
   Dataset rejection_resample(F class_function, std::vector<double> target_dist,
@@ -199,7 +199,7 @@ class Dataset {
   /// fn takes what map's does and returns a Dataset; their elements come one after the other.
   template <class F>
   Dataset flat_map(F fn, std::optional<ElementSpec> spec = {}) const;
-  /// As flat_map, but the elements of options.cycle_length datasets come in turns.
+  /// As flat_map, but options.cycle_length datasets are read round-robin.
   template <class F>
   Dataset interleave(F fn, InterleaveOptions options = {}) const;
   /// fn(state, element) returns the next state and an element of the result.
@@ -226,7 +226,7 @@ class Dataset {
   Dataset bucket_by_sequence_length(F length, BucketOptions options) const;
   /// Rows of batches, one element each.
   Dataset unbatch() const;
-  /// The rows of batches in batches of other sizes, which are used in turn; batches of size 0 are
+  /// The rows of batches in batches of other sizes, which are cycled through; batches of size 0 are
   /// empty. As unbatch().batch(size), without taking rows apart.
   /// Shapes: batches [n, ...] to [size, ...]. Errors: InvalidArgument from next() for elements
   /// without equal first dimensions. TF: Dataset.rebatch.
@@ -278,16 +278,16 @@ class Dataset {
   /// The only element. Errors: InvalidArgument if there is none, or another one; what a pass
   /// throws.
   Element get_single_element() const;
-  /// Says how many elements there are where cardinality() cannot know: it gives this number then.
+  /// States how many elements there are where cardinality() cannot know it, which then returns it.
   /// Errors: next() throws FailedPrecondition if a pass has more elements, or fewer.
   Dataset assert_cardinality(int64_t cardinality) const;
   /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune:
   /// from 2 on as many as bridge the gaps of an uneven pipeline.
   Dataset prefetch(int64_t buffer_size = kAutotune) const;
   /// The same, into a GPU's memory: the thread puts elements into pinned memory, and copies run
-  /// beside what the GPU computes. Strings and rows of unlike lengths stay on the host. The last
-  /// step of a pipeline; distributed datasets do it by themselves. Errors: InvalidArgument for a
-  /// size below 1; Unimplemented where no GPU can be used. TF: tf.data.experimental's.
+  /// while the GPU computes. Strings and rows of different lengths stay on the host. The last
+  /// step of a pipeline; distributed datasets do so by themselves. Errors: InvalidArgument for size
+  /// below 1; Unimplemented where no GPU can be used. TF: tf.data.experimental.prefetch_to_device.
   Dataset prefetch_to_device(const Device& device, int64_t buffer_size = kAutotune) const;
   /// Leaves out elements that cannot be read or computed, but passes on Cancelled and Internal.
   Dataset ignore_errors(IgnoreErrorsOptions options = {}) const;

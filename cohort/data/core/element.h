@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One element of a dataset: a tensor, strings, a dataset, a tuple, or a tuple with names. Rows of
-// unlike lengths are a tuple, too: a ragged element.
+// different lengths are a tuple, too: a ragged element.
 //
 //   Element e = {image, label};
 //   auto [x, y] = e.as<Tensor, Tensor>();
@@ -61,7 +61,7 @@ class Element {
 
   static Element tuple(std::vector<Element> parts);
   static Element named(std::vector<std::pair<std::string, Element>> parts);
-  /// Rows of unlike lengths: named components `values`, the rows one after the other (ragged
+  /// Rows of different lengths: named components `values`, the rows one after the other (ragged
   /// themselves where rows are), and `row_splits`, where each begins and the last one ends. Batches
   /// are cut and joined by these rows, in tuples with tensors of equally many rows, too. A tuple
   /// that `named` makes with these names is a tuple like others.

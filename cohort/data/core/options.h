@@ -18,11 +18,11 @@ namespace cohort::data {
 class Dataset;
 class Element;
 
-/// How workers share a dataset: `pipeline/auto_shard.h`. TF: tf.data.experimental.AutoShardPolicy.
+/// How workers share a dataset: see auto_shard_dataset. TF: tf.data.experimental.AutoShardPolicy.
 enum class AutoShardPolicy { kOff = -1, kAuto = 0, kFile = 1, kData = 2, kHint = 3 };
 
-inline constexpr int kAutotune = -1;
-/// For Dataset::shard: the place where AutoShardPolicy::kHint shards.
+inline constexpr int kAutotune = -1;  ///< Tuned while it runs. TF: tf.data.AUTOTUNE.
+/// For Dataset::shard(kShardHint, 0): marks the step that AutoShardPolicy::kHint replaces.
 inline constexpr int64_t kShardHint = -1;
 /// Cardinality of a dataset that repeats for ever.
 inline constexpr int64_t kInfiniteCardinality = -1;
@@ -53,8 +53,8 @@ enum class Compression {
 struct FileOptions {
   Compression compression = Compression::kAuto;
   int64_t buffer_bytes = 256 * 1024;
-  /// Files that are read at once, on a thread each; their records come in turns, one of each file.
-  /// 1: one file after the other. kAutotune: 16 in turns, on one thread per usable core at most.
+  /// Files that are read at once, on a thread each; their records are interleaved one by one.
+  /// 1: one file after the other. kAutotune: 16 interleaved, on one thread per usable core at most.
   /// TF: num_parallel_reads.
   int parallel_reads = 1;
   bool deterministic = true;  ///< False permits another order of parallel reads.
@@ -78,9 +78,9 @@ struct CsvColumn {
 struct CsvOptions {
   std::vector<CsvColumn> columns;
   /// The first record of every file has names: named columns are found by them, unnamed ones by
-  /// their place, and the record is left out.
+  /// their position, and the record is left out.
   bool header = false;
-  /// Places of the columns in the file; without: the first ones, and there are no others.
+  /// Positions of the columns in the file, from 0; without: the first ones, and no others exist.
   std::vector<int64_t> select_columns = {};
   char delimiter = ',';
   bool quotes = true;  ///< Fields may stand in "..." with delimiters, line ends and "" for one ".
@@ -163,17 +163,17 @@ struct SnapshotOptions {
   std::function<int64_t(const Element&)> shard_function = {};
   /// Gets a dataset of datasets, one for each file, and says in which order they are read.
   std::function<Dataset(const Dataset&)> reader = {};
-  /// Change it when a function of the pipeline changes: another version is another snapshot.
+  /// Change it when a function of the pipeline changes: each version has a snapshot of its own.
   std::string version = {};
 };
 
 struct InterleaveOptions {
-  int cycle_length = 4;      ///< Datasets that are read in turns.
-  int64_t block_length = 1;  ///< Elements of one of them before the next one's turn.
+  int cycle_length = 4;      ///< Datasets that are read round-robin.
+  int64_t block_length = 1;  ///< Elements of one of them before the next one.
   /// Background threads that open the datasets and read them ahead; 1: the thread that reads.
   /// kAutotune: from 1 on as many as make the reader wait less.
   int parallel_calls = 1;
-  /// False: a dataset that has no element ready misses its turn; without: DataOptions says.
+  /// False: a dataset with no element ready is skipped; without: DataOptions::deterministic.
   std::optional<bool> deterministic = {};
   /// Of the elements, checked against every dataset; the function's type does not say it.
   std::optional<ElementSpec> spec = {};

@@ -40,7 +40,7 @@ struct PipelineReport {
   /// From the first next() to the end of the last one, and what of it the reader spent in next().
   std::chrono::nanoseconds elapsed{0};
   std::chrono::nanoseconds waited{0};
-  /// Place in nodes of the step that the reader waits for in the end; -1: the reader spends less
+  /// Index in `nodes` of the step that slows the reader down most; -1: the reader spends less
   /// than a twentieth of its time in next(), so the pipeline is fast enough.
   int bottleneck = -1;
 

@@ -73,8 +73,8 @@ enum class ResizeMethod {
 
 struct ResizeOptions {
   ResizeMethod method = ResizeMethod::kBilinear;
-  /// A smaller image takes in all pixels around its points, instead of those next to them: smooth
-  /// where it would flicker. kNearest and kArea are the same with and without.
+  /// When making an image smaller, filters over all source pixels that a pixel covers, which avoids
+  /// aliasing. kNearest and kArea are the same with and without.
   bool antialias = false;
   /// The greatest size of the image's own shape that fits into the one asked for.
   bool preserve_aspect_ratio = false;
@@ -88,7 +88,7 @@ Tensor resize_image(const Tensor& image, int64_t height, int64_t width,
                     const ResizeOptions& options = {});
 Tensor resize_image(const Tensor& image, int64_t height, int64_t width, ResizeMethod method);
 
-/// Where a smaller image lies in a greater one, in pixels.
+/// The position and size of a smaller image in a larger one, in pixels.
 struct BoundingBox {
   int64_t offset_height = 0;  ///< From the top.
   int64_t offset_width = 0;   ///< From the left.

@@ -63,8 +63,8 @@ struct ImageFolder {
 /// Shapes: images [b, height, width, channels], float32 from 0 to 255 (nearest: uint8); labels [b],
 /// [b, classes] or [b, 1].
 /// Order: the names are shuffled as a whole, whatever their number; a split takes the last part of
-/// one order by the seed, which is not Keras's. Workers that share the folder read other files
-/// each. Errors: InvalidArgument for options that do not fit and for a folder without images, Error
+/// one order by the seed, which is not Keras's. Workers that share it read different
+/// files. Errors: InvalidArgument for options that do not fit and a folder without images, Error
 /// kNotFound for none; next() names the file that cannot be read.
 /// TF: keras.utils.image_dataset_from_directory.
 ImageFolder image_dataset_from_directory(const std::string& directory,

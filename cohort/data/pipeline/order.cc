@@ -200,8 +200,8 @@ class ShardHintNode final : public StepNode<ShardHintNode, NoParams, KeepingNode
       : StepNode(params, "shard_hint", inputs) {}
   std::unique_ptr<ElementStream> make_stream() const override {
     throw FailedPrecondition(
-        "[dataset.shard] cannot read behind shard(kShardHint, 0): auto_shard with "
-        "AutoShardPolicy::kHint has to put a worker's shard there first");
+        "[dataset.shard] shard(kShardHint, 0) is a placeholder, and cannot be read: call "
+        "auto_shard with AutoShardPolicy::kHint first, which puts a worker's shard in its place");
   }
   bool awaits_shard() const override { return true; }
 };

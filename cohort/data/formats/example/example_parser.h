@@ -25,7 +25,7 @@ enum class FeatureType { kString, kFloat32, kInt64 };
 struct FixedLenFeature {
   FeatureType type = FeatureType::kFloat32;
   Shape shape = {};
-  /// For examples without the feature: of `shape`, or one value for every place.
+  /// For examples without the feature: of `shape`, or one value for all.
   std::optional<Element> default_value = {};
 };
 

@@ -24,7 +24,7 @@ struct TfRecordWriterOptions {
 /// Threads: one caller at a time. TF: tf.io.TFRecordWriter.
 class TfRecordWriter {
  public:
-  /// Replaces a file that is there.
+  /// Replaces an existing file.
   explicit TfRecordWriter(std::string path, TfRecordWriterOptions options = {});
   TfRecordWriter(TfRecordWriter&&) noexcept;
   TfRecordWriter& operator=(TfRecordWriter&&) noexcept;
@@ -33,7 +33,7 @@ class TfRecordWriter {
 
   /// Errors: FailedPrecondition after close.
   void write(std::string_view record);
-  /// Hands all records so far to the system.
+  /// Writes all records so far to the file.
   void flush();
   void close();
 
