@@ -57,12 +57,12 @@ class CrossDeviceOps {
 
   /// One result, a copy per destination. Dense values must have equal shapes and dtypes; sparse
   /// ones join their rows in replica order (kMean divides them by the number of values). One value
-  /// for one destination comes back as it is; no other result shares memory with a value. Errors:
-  /// InvalidArgument for no destination, none values, dense values beside sparse ones,
-  ///         unequal shapes or dtypes, a mean of integers, a sum of bool; of a do_reduce that
-  ///         writes a value, or returns none, another shape or dtype, or too few; Unimplemented for
-  ///         kMin, kMax and kProduct of sparse values, and for destinations of a kind that is not
-  ///         there.
+  /// for one destination comes back as it is; no other result shares memory with a value.
+  /// Errors: InvalidArgument for no destination, no values, dense values mixed with sparse ones,
+  ///         unequal shapes or dtypes, a mean of integers, a sum of bool; and where do_reduce has
+  ///         changed a value, or returned none, another shape or dtype, or too few; Unimplemented
+  ///         for kMin, kMax and kProduct of sparse values, and for a kind of destination that this
+  ///         build or machine lacks.
   Mirrored<Gradient> reduce(ReduceOpArg op, const PerReplica<Gradient>& value,
                             const Destinations& to, const CommunicationOptions& options = {});
   /// The results in the order of the items. `names`: of their variables, for error texts.
@@ -115,9 +115,9 @@ class ReductionToOneDevice : public CrossDeviceOps {
   AccumulationFn accumulate_;
 };
 
-/// Reduces within each half of the devices, exchanges the halves' results between their main
-/// devices, and copies them out within the halves; packs take turns in which devices are the main
-/// ones. For n values and n destinations in one memory; everything else, and sparse values, go
+/// Reduces within each half of the devices to one device, exchanges the halves' results between
+/// these two, and copies them out within the halves; which two changes from one pack to the
+/// next. For n values and n destinations in one memory; everything else, and sparse values, go
 /// through ReductionToOneDevice.
 /// Cost: TensorFlow has it for eight GPUs in two groups of four, whose links inside a group are
 /// fast and between them slow. CPUs have one memory: there it makes three passes for
@@ -126,7 +126,7 @@ class ReductionToOneDevice : public CrossDeviceOps {
 /// TF: tf.distribute.HierarchicalCopyAllReduce.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
-  /// The dense values of a batch, of one dtype, are concatenated (in thought: nothing is copied)
+  /// The dense values of a batch, of one dtype, are concatenated (logically: nothing is copied)
   /// and split into so many packs; 0: each value for itself. The numbers are the same for any of
   /// them. Errors: InvalidArgument if negative.
   explicit HierarchicalCopyAllReduce(int num_packs = 1);
@@ -143,8 +143,8 @@ class HierarchicalCopyAllReduce : public CrossDeviceOps {
   ReductionToOneDevice others_;
 };
 
-/// All-reduce by NVIDIA's NCCL, of values on as many CUDA devices, and what TensorFlow takes there
-/// by itself. This version has no NCCL: dense values are refused; sparse ones, gather and broadcast
+/// All-reduce by NVIDIA's NCCL, of values on as many CUDA devices, which is TensorFlow's default
+/// there. This version has no NCCL: dense values are refused; sparse ones, gather and broadcast
 /// work as with ReductionToOneDevice.
 /// Errors: Unimplemented when it is to reduce dense values. TF: tf.distribute.NcclAllReduce.
 class NcclAllReduce : public CrossDeviceOps {

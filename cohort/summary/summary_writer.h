@@ -23,7 +23,7 @@
 namespace cohort {
 
 struct SummaryWriterOptions {
-  /// What is logged reaches the disk after this time, with the call that follows.
+  /// What was logged this long ago or earlier is written to the file by the next call.
   std::chrono::milliseconds flush_every = std::chrono::seconds(10);
 };
 
@@ -62,7 +62,7 @@ class SummaryWriter {
   /// tensorboard.plugins.hparams.
   void hparams(const std::vector<std::pair<std::string, HParam>>& values);
 
-  /// Hands all so far to the system.
+  /// Writes all so far to the file.
   void flush();
   /// Errors: FailedPrecondition for what is logged after it.
   void close();

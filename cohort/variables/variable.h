@@ -13,7 +13,7 @@
 //     in a replica    write: with kNone the own component alone; with kSum, kMean and
 //                     kOnlyFirstReplica every component, with the aggregate of what the replicas
 //                     write (a merge point)     read: the own component
-//   kOnRead (statistics, metrics): components go their own ways and meet when read.
+//   kOnRead (statistics, metrics): components differ, and are aggregated when read.
 //     in a replica    read and write: the own component, without communication
 //     cross-replica   read: the components' sum, mean, or the first one, as the aggregation says;
 //                     assign(x): with kSum x / R to each (so that it reads as x again), else x
@@ -51,7 +51,7 @@ class Trackable;
 namespace internal::variables {
 class VariableImpl;
 
-/// Whether a double is this number.
+/// True if a double can hold this integer exactly.
 template <std::integral I>
 constexpr bool is_double(I number) {
   auto bits = static_cast<uint64_t>(number);
@@ -113,13 +113,13 @@ struct VariableOptions {
   std::optional<Shape> shape = {};  ///< Needed with a function as initial value.
   std::optional<DType> dtype = {};
   std::function<Tensor(const Tensor&)> constraint = {};  ///< Applied by optimizers after an update.
-  /// Under parameter servers: a copy for each worker, which reads and writes its own, as
+  /// Under parameter servers: every worker has a copy, which it alone reads and writes, as
   /// "name/worker_i"; the coordinator reads all of them (read_all). Elsewhere it changes nothing.
   bool per_worker = false;
 };
 
 /// Handle to a variable; a copy is the same variable.
-/// Threads: replicas write only their component; cross-replica writes need all replicas at rest.
+/// Threads: a replica writes its own component only; no cross-replica write while replicas run.
 class Variable {
  public:
   Variable() = default;  ///< Empty handle.
@@ -214,7 +214,7 @@ class Variable {
   Tensor& local_tensor() const;
   /// LibTorch's `.grad` of the calling replica's component; undefined if there is none.
   Tensor grad() const;
-  /// The variable's one value, for a Checkpoint, which keeps the variable alive.
+  /// The variable's value, for a Checkpoint, which keeps the variable alive.
   std::shared_ptr<Trackable> trackable() const;
 
   /// Errors: FailedPrecondition for an empty handle.

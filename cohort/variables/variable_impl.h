@@ -98,7 +98,7 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   const int64_t numel_;
 };
 
-/// Rows of a table, as copies; on GPUs zeros for what is none, as TensorFlow's. Shapes: rows [n].
+/// Rows of a table, as copies; on GPUs zeros for ids out of range, as TensorFlow. Shapes: rows [n].
 Tensor select_rows(const Tensor& table, const Tensor& rows);
 
 /// "\"w\" (variable 7)", for error texts.
