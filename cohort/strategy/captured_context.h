@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CapturedContext: takes where a thread is (strategy, replica, LibTorch's modes) to a thread of
-// one's own.
+// CapturedContext: carries a thread's context (strategy, replica, LibTorch's modes) to a thread
+// that the program has started.
 //
 //   strategy.run([&] {
 //     const CapturedContext here = CapturedContext::capture();
@@ -34,7 +34,7 @@ class CapturedContext {
     std::unique_ptr<State> state_;
   };
 
-  /// Makes the calling thread act where capture() was called, until the guard ends. A replica's
+  /// Gives the calling thread the captured context, until the guard ends. A replica's
   /// context holds until its run ends, and one thread at a time may act for a replica: the thread
   /// that captured waits for it.
   /// Errors: FailedPrecondition inside another strategy, or if the captured run is over.

@@ -10,19 +10,19 @@
 // get one row more. A dataset whose options say AutoShardPolicy::kOff gives a partial batch to the
 // parts of a full one from replica 0 on, as TensorFlow's new rebatch does; but a batch stays a step
 // (TensorFlow fills a partial batch in mid-stream from the next one, so that steps and weights
-// would depend on the number of replicas; dataset.rebatch(n) before does that for any number). Who
-// gets nothing sees tensors of 0 rows, so that every step has every replica. Rows of unlike lengths
+// would depend on the number of replicas; dataset.rebatch(n) before does that for any number). A
+// replica that gets nothing sees 0 rows, so that all take part in every step. Ragged rows
 // (Element::ragged) are split like others. With one replica elements stay as they are, and need not
 // be batches.
 //
 // Of replicas on GPUs a part's tensors are on the replica's device (InputOptions::fetch_to_device
 // = false: on the host): a background thread has the next step in pinned memory, and its copies run
-// beside the step that the GPUs compute. Strings and rows of unlike lengths stay on the host.
+// while the GPUs compute this one. Strings and ragged rows stay on the host.
 //
 // Several workers: each has its own pipeline and gets its share of the data, by the policy of the
-// dataset's options (data/auto_shard.h). By files, by hints and without sharding a worker cuts its
-// own batches into as many parts as all workers have replicas, and takes as many a step as it has
-// replicas; by elements it takes its parts of batches that all workers read.
+// dataset's options (data/pipeline/auto_shard.h). By files, by hints and without sharding a worker
+// cuts its own batches into as many parts as all workers have replicas, and uses as many a step as
+// it has replicas; by elements it takes its parts of batches that all workers read.
 #pragma once
 
 #include <functional>
@@ -62,7 +62,7 @@ struct DistributedInput {
   /// Set where workers may end at different steps: true on all of them if it is on one. Every
   /// worker calls it once for each step.
   std::function<bool(bool here)> any_worker = {};
-  /// Set where there are other workers: what the body throws, they get to know.
+  /// Set where there are other workers: tells them what the body throws.
   std::function<void(base::FunctionRef<void()> body)> guarded = {};
   values::DeviceList devices = {};  ///< Of the local replicas.
   bool uploads = false;             ///< A part goes to its replica's device, if that is a GPU.
@@ -76,7 +76,7 @@ struct DistributedInput {
 }  // namespace internal::strategy
 
 /// Position in a distributed input.
-/// Errors: next throws what the pipeline throws, in its place among the steps, and can be called
+/// Errors: next throws what the pipeline throws, at the step where it fails, and can be called
 ///         again; FailedPrecondition inside a replica. With several workers what one's pipeline
 ///         throws is thrown on all, with that worker's rank: by next, or by what else they wait for
 ///         it in. The step is lost on all of them.

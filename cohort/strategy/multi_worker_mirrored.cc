@@ -57,8 +57,8 @@ void check_communication(const CommunicationOptions& options) {
           "expected a build of Cohort with MPI for kMpi, got one without: none was found when it "
           "was configured (Debian: libopenmpi-dev), or COHORT_USE_MPI was off"));
   }
-  throw Unimplemented(str_cat(kMultiWorker, "expected kAuto, which sends directly over TCP, got ",
-                              library, ": there is no transport over it in this version"));
+  throw Unimplemented(str_cat(kMultiWorker, "expected kAuto (shared memory or TCP), got ", library,
+                              ": there is no transport over it in this version"));
 }
 
 bool is_insecure_allowed(const MultiWorkerMirroredOptions& options) {

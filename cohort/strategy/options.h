@@ -10,7 +10,7 @@ namespace cohort {
 
 /// How often distribute_datasets_from_function calls its function. TF: InputReplicationMode.
 enum class InputReplicationMode {
-  kPerWorker,   ///< Once: the replicas of a worker take turns in one dataset.
+  kPerWorker,   ///< Once: a worker's replicas get its batches round-robin.
   kPerReplica,  ///< Once for each replica, which reads a dataset of its own.
 };
 
@@ -22,7 +22,7 @@ struct InputOptions {
   /// each replica gathers its own part, and what ends in prefetch was read ahead already.
   std::optional<bool> fetch_to_device = {};
   InputReplicationMode replication_mode = InputReplicationMode::kPerWorker;
-  /// Needs kPerReplica and fetch_to_device = false; changes nothing: pipelines run on the host.
+  /// Needs kPerReplica and fetch_to_device = false. Has no effect: pipelines run on the host.
   bool place_dataset_on_device = false;
   int per_replica_buffer_size = 1;  ///< Steps that the background thread may be ahead.
 
@@ -35,7 +35,7 @@ struct InputOptions {
   bool contiguous_shards = false;
 };
 
-/// Looked at by TPUs only. TF: tf.distribute.RunOptions.
+/// For TPUs alone: Cohort ignores it. TF: tf.distribute.RunOptions.
 struct RunOptions {
   bool enable_dynamic_batch_size = true;
   bool bucketizing_dynamic_shape = false;

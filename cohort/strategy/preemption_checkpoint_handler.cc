@@ -38,7 +38,7 @@ std::string name_of(const std::shared_ptr<ClusterResolver>& resolver) {
 
 CheckpointManager manager_of(const Checkpoint& checkpoint, std::string folder) {
   COHORT_CHECK_ARG(!folder.empty(), kHandler,
-                   "expected a checkpoint_dir beside the Checkpoint, got an empty one");
+                   "expected a checkpoint_dir with the Checkpoint, got an empty one");
   return {checkpoint, std::move(folder), {.max_to_keep = 1}};
 }
 
@@ -67,9 +67,9 @@ class PreemptionCheckpointHandler::Impl {
     watcher_->answer();
     if (saved_) return;
     COHORT_LOG(
-        kWarning, kHandler, name_, " is about to be ended, and learned it behind the last of ",
+        kWarning, kHandler, name_, " is about to be ended, and learned it after the last of ",
         *runs_,
-        " runs, so nothing is saved; call save_checkpoint_if_preempted() once more behind the "
+        " runs, so nothing is saved; call save_checkpoint_if_preempted() once more after the "
         "loop to save then, too");
   }
 

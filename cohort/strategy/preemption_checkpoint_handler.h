@@ -12,8 +12,8 @@
 //   }
 //   handler.save_checkpoint_if_preempted();   // SIGTERM may have come in the last run
 //
-// SIGTERM on any worker: all of them save together ahead of the same run, and end with 143, which
-// Kubernetes' ExitCode policy starts again.
+// SIGTERM on any worker: all of them save together before the same run, and exit with status 143,
+// after which Kubeflow's restart policy ExitCode starts them again.
 #pragma once
 
 #include <chrono>
@@ -31,10 +31,10 @@ class ClusterResolver;
 
 /// TF: tf.distribute.experimental.TerminationConfig.
 struct TerminationConfig {
-  /// Asked every second, by a thread, whether this machine is about to be taken away, such as of a
-  /// cloud's metadata. Null: SIGTERM says it.
+  /// Called every second, by a thread: true if this machine is about to be preempted, as a cloud's
+  /// metadata server says. Null: SIGTERM says it.
   std::function<bool()> termination_watcher_fn = {};
-  /// Null: the process ends with 143, without destructors. One that returns lets the loop go on.
+  /// Null: the process exits with 143, without destructors. One that returns lets the loop go on.
   std::function<void()> exit_fn = {};
   /// The loop saves at once, goes on for as long as that leaves the time for another save, and then
   /// saves again and ends. 0: it ends at once.
@@ -50,7 +50,7 @@ class PreemptionCheckpointHandler {
  public:
   /// Restores the newest checkpoint in the folder, if there is one. The count of runs is kept in
   /// it, and in all that the manager saves from now on, as "total_run_calls". `cluster_resolver`
-  /// may be null: it is for texts. Errors: InvalidArgument for an empty folder; Unimplemented on a
+  /// may be null (texts use it). Errors: InvalidArgument for an empty folder; Unimplemented on a
   /// parameter server; as Checkpoint::restore.
   PreemptionCheckpointHandler(std::shared_ptr<ClusterResolver> cluster_resolver,
                               const Checkpoint& checkpoint, std::string checkpoint_dir,

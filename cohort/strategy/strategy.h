@@ -123,7 +123,7 @@ class Strategy {
   template <class N>
   requires std::is_arithmetic_v<N> N reduce(ReduceOpArg op, N value)
   const { return reduce_plain(op, value, {}); }
-  /// Of a kOnRead variable its components, reduced; of a kOnWrite one a copy of its value, which is
+  /// The components of a kOnRead variable, reduced; of a kOnWrite one a copy of its value, which is
   /// the same on every replica.
   Tensor reduce(ReduceOpArg op, const Variable& value, const Axes& axes = {}) const;
   /// Each PerReplica, Mirrored and plain part of a nest.
@@ -134,9 +134,9 @@ class Strategy {
 
   /// Joins the replicas' tensors along `axis`, leaf by leaf, in memory of their own, on the host;
   /// sizes along it may differ. With several workers all of them call it, and get the parts of all
-  /// replicas. Errors: FailedPrecondition in replica context; InvalidArgument for scalars or shapes
-  /// that
-  ///         differ elsewhere; Unimplemented for indexed slices.
+  /// replicas.
+  /// Errors: FailedPrecondition in replica context; InvalidArgument for scalars and shapes that
+  ///         differ in another axis; Unimplemented for indexed slices.
   template <class T>
   T gather(const PerReplica<T>& value, int64_t axis) const {
     StrategyExtended& extended = use();
@@ -179,7 +179,7 @@ class Strategy {
   DistributedDataset distribute_dataset(const Dataset& global_batches,
                                         const InputOptions& options = {}) const;
   /// The datasets that fn(InputContext) makes, of batches for one replica each: of a worker's
-  /// dataset they go to its replicas in turn, or each replica has its own (kPerReplica). Nothing
+  /// dataset they go to its replicas round-robin, or each one has its own (kPerReplica). Nothing
   /// is split or sharded: fn does that with what the context says. When data ends, replicas that
   /// have no batch for the last step get one of 0 rows. Only where there is one worker, and all
   /// shapes are known (drop_remainder) or data never ends, is such a last step left out.

@@ -97,7 +97,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Where variables live. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> parameter_devices() const;
 
-  // Reductions to places of one's own choice. Cross-replica; of all workers, each of which calls.
+  // Reductions to destinations that the caller names. Cross-replica; every worker calls them.
   // Tensors come in memory of their own, gradients as CrossDeviceOps says; the default strategy
   // copies its only value.
   // Errors, of all: FailedPrecondition in a replica; InvalidArgument for another number of values
@@ -135,7 +135,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   internal::strategy::UpdateResult<const Variable&, Fn, A...> update(const Variable& v,
                                                                      const Fn& fn,
                                                                      const A&... args);
-  /// fn(args[i]...) for each of the devices, where i is the device's place in parameter_devices():
+  /// fn(args[i]...) for each of the devices, where i is the device's index in parameter_devices():
   /// that of its replica, or 0 where one device has all parameters.
   /// Errors: FailedPrecondition in a replica; InvalidArgument for devices of others.
   template <class Fn, class... A>
@@ -272,7 +272,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
                                       const void* argument, internal::runtime::MergeBody body);
   /// Checks; v's components.
   std::vector<Variable> update_parts(const Variable& v) const;
-  /// Checks; for each device the replica it belongs to.
+  /// Checks; for each device the replica that it belongs to.
   std::vector<int> update_places(const Destinations& where) const;
   /// Calls body(i) for each component in cross-replica context.
   void update_each(int count, internal::base::FunctionRef<void(int)> body);

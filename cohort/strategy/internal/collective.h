@@ -21,7 +21,7 @@ class StrategyExtended;
 namespace cohort::internal::strategy {
 
 /// Reduces all leaves at one merge point, differentiable for tensors; through the CrossDeviceOps
-/// that the user gave the strategy, if he gave some. Errors: as all_reduce_leaves.
+/// that the user gave the strategy, if any. Errors: as all_reduce_leaves.
 void all_reduce_together(StrategyExtended& strategy, ReduceOp op,
                          std::span<const collectives::CollectiveLeaf> leaves,
                          const CommunicationOptions& options,
