@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The chief's hand on the workers: it schedules registered functions, which run on any worker that
+// ClusterCoordinator: by it the chief schedules registered functions, which run on any worker that
 // is free.
 //
 //   ClusterCoordinator coordinator(strategy);               // a ParameterServerStrategy
@@ -10,14 +10,14 @@
 //   coordinator.join();
 //   std::printf("loss %g\n", coordinator.fetch(loss).item<double>());
 //
-// A worker that dies is not seen: its functions go to others, and it gets its datasets and
-// resources anew when it is there again. So a function runs at least once, not exactly once; what
+// The death of a worker is no error: its functions go to others, and it gets its datasets and
+// resources anew when it has restarted. So a function runs at least once, not exactly once; what
 // it changes in variables counts exactly once where schedule_exactly_once() asks for that.
 //
 // When a function throws, nothing more is begun; the next schedule(), join() or done() waits for
 // those that run, throws its error, and cancels what was waiting. After that all goes on as before.
-// A parameter server that is lost takes its variables along: everything throws Unavailable that
-// names it, from then on.
+// Where a parameter server is lost, or with ParameterServerOptions::replicas all that keep a shard,
+// everything throws Unavailable that names it, from then on.
 #pragma once
 
 #include <memory>
@@ -41,16 +41,16 @@ class ClusterConnection;
 struct CoordinatorAccess;
 }  // namespace internal::coordinator
 
-/// What a scheduled function will have returned. Handle; the result is the coordinator's as soon as
-/// the function has ended, whatever becomes of its worker. Threads: thread-safe.
+/// The future result of a scheduled function. Handle; the coordinator keeps the result from the end
+/// of the function on, whatever becomes of the worker. Threads: thread-safe.
 /// TF: distribute.coordinator.RemoteValue.
 template <class T>
 class RemoteValue {
  public:
   /// Of no function; using it throws FailedPrecondition.
   RemoteValue() = default;
-  /// Blocks: until the function has ended. Errors: what it has thrown, of its class, an exception
-  ///         that is none of Cohort's as Error kUnknown; Cancelled; Unavailable for good where a
+  /// Blocks: until the function has ended. Errors: what it has thrown, with its class, or as Error
+  ///         kUnknown an exception that is not Cohort's; Cancelled; Unavailable for good once a
   ///         parameter server is lost.
   T get() const {
     const internal::coordinator::EncodedValues& value =
@@ -122,8 +122,8 @@ requires(sizeof...(P) ==
          sizeof...(A)) inline constexpr bool are_passable_v<std::tuple<P...>, A...> =
     (is_passable<P, A>() && ...);
 /// As many arguments as parameters, each of which the parameter takes: a nest's value, a
-/// PerWorkerValues<T> for T&, a Variable. What another function will return (RemoteValue) is not
-/// there yet, and cannot be passed.
+/// PerWorkerValues<T> for T&, a Variable. The future result of another function (RemoteValue)
+/// cannot be passed.
 template <class Parameters, class... A>
 concept Passable = are_passable_v<Parameters, A...>;
 
@@ -154,8 +154,8 @@ struct ScheduleOptions {
   std::string id = {};
 };
 
-/// Handle. Of one strategy there is one coordinator, whose workers rest when the last handle is
-/// gone. Threads: thread-safe. TF: distribute.coordinator.ClusterCoordinator.
+/// Handle. A strategy has one coordinator; its workers are given nothing more to do when the last
+/// handle is gone. Threads: thread-safe. TF: distribute.coordinator.ClusterCoordinator.
 class ClusterCoordinator {
  public:
   /// Errors: InvalidArgument unless the strategy has parameter servers.
@@ -185,19 +185,19 @@ class ClusterCoordinator {
     return RemoteValue<R>(put(reinterpret_cast<internal::coordinator::AnyFunction>(f),
                               make_closure<P...>(args...), options.id));
   }
-  /// The same of a function whose changes of the strategy's variables, with optimizers' slots and
-  /// the place of a SavedIterator, count once, however often it is run; with an error not at all.
-  /// They are done together when it has ended, on each server at its own time, and before its
-  /// result is there: the function itself reads what was before it, and an assignment gives it the
-  /// value as it was; the next one on the same worker finds them done. Not covered: what it makes
-  /// (variables, slots) is there at once; the worker's own things, such as other iterators' places;
+  /// As schedule(), for a function whose changes of the strategy's variables, optimizers' slots and
+  /// SavedIterators' positions are applied once, however often it is run, and not at all if it
+  /// throws. They are applied when it has ended, on each server at its own time, before its result
+  /// is available: the function itself still reads the old values, also after its own assignments;
+  /// the next function on the same worker reads the new ones. Not covered: variables and slots that
+  /// it makes, which exist at once; the worker's own state, such as positions of other iterators;
   /// threads that it starts.
   /// Errors: as schedule(); FailedPrecondition for a strategy without parameter servers. Its
   ///         result: FailedPrecondition where it has caught the error of a change and gone on;
   ///         Error kResourceExhausted for changes of more than 1 GiB that wait on one server; Error
-  ///         kUnknown where a server has not done them, and others may have.
-  /// Cost: a copy of the changes on their servers, and a round to all servers; it ends its
-  /// message.
+  ///         kUnknown where a server has not applied them, and others may have.
+  /// Cost: a copy of the changes on their servers, and a message to all servers; no other function
+  /// follows it in the message that brings it to its worker.
   template <class R, class... P, class... A>
   requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R>
   schedule_exactly_once(R (*f)(P...), const A&... args) {
@@ -224,10 +224,10 @@ class ClusterCoordinator {
   /// Errors: FailedPrecondition without a journal, and while functions wait or run; Error with the
   ///         system's reason.
   void forget_finished();
-  /// Blocks: until all scheduled functions have ended. Errors: the first error of one of them, with
-  /// which it is over.
+  /// Blocks: until all scheduled functions have ended. Errors: the first error of one of them; the
+  /// next call does not throw it again.
   void join() { internal::base::held(core_, "ClusterCoordinator")->join(); }
-  /// Whether all scheduled functions have ended. Errors, and blocks with one: as join().
+  /// Whether all scheduled functions have ended. Errors: as join(); blocks only if there is one.
   bool done() { return internal::base::held(core_, "ClusterCoordinator")->done(); }
   /// As RemoteValue::get.
   template <class T>
@@ -265,7 +265,7 @@ class ClusterCoordinator {
   }
   /// Errors: Unimplemented: a pipeline does not travel, a registered function that makes it does.
   PerWorkerDataset create_per_worker_dataset(const data::Dataset& pipeline);
-  /// Each worker's position in its dataset. A restarted worker begins anew. TF: iter(dataset).
+  /// An iterator of each worker's dataset. A restarted worker starts over. TF: iter(dataset).
   PerWorkerIterator make_iterator(const PerWorkerDataset& dataset);
   /// fn, registered, makes an object on each worker, in the strategy's scope: state that outlives a
   /// function's call, such as a model. Errors: as create_per_worker_dataset.

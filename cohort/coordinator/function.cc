@@ -56,7 +56,7 @@ const RegisteredFunction& registered_function(AnyFunction function, const char* 
   const auto found = table.names.find(function);
   COHORT_CHECK_ARG(found != table.names.end(), operation,
                    "expected a registered function, got one that is not registered; write "
-                   "COHORT_REGISTER_FUNCTION(f) behind it, in the program that every task runs");
+                   "COHORT_REGISTER_FUNCTION(f) after it, in the program that every task runs");
   table.check_name(found->second, operation);
   return table.by_name.at(found->second);
 }
@@ -69,7 +69,7 @@ const RegisteredFunction& registered_function(const std::string& name, const cha
   COHORT_CHECK_ARG(found != table.by_name.end(), operation,
                    "expected a registered function, got \"", name,
                    "\", which this program does not have; start all tasks from one build, in which "
-                   "COHORT_REGISTER_FUNCTION stands behind the function");
+                   "COHORT_REGISTER_FUNCTION stands after the function");
   return found->second;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions that run on workers: no code travels, all tasks run one program, and a function is
+// Functions that run on workers: no code is sent, all tasks run one program, and a function is
 // called by its name.
 //
 //   Tensor square(const Tensor& x) { return x * x; }

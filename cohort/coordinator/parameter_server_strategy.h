@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training with parameters on servers: variables live in processes of their own, each worker
-// computes gradients by itself, and what it pushes is applied when it arrives.
+// Asynchronous training with parameter servers: variables live in processes of their own, each
+// worker computes gradients by itself, and what it pushes is applied when it arrives.
 //
 //   ParameterServerStrategy strategy({.cluster_resolver = resolver,
 //                                     .variable_partitioner = min_size_partitioner({.max_shards =
@@ -45,27 +45,27 @@ struct ParameterServerOptions {
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
   /// How variables are cut into shards. Null: each is in one piece on one server.
   Partitioner variable_partitioner = {};
-  /// How many servers have each variable, or shard: with 2 or more nothing acknowledged is lost
+  /// How many servers keep each variable, or shard: with 2 or more nothing acknowledged is lost
   /// while one of a shard's servers lives. Needs the job's store, which cohortrun keeps.
   int replicas = 1;
   /// With it, this program finds functions with ids (ScheduleOptions) finished when it is started
   /// again while servers live, and variables with the values that they had. Unset: a program that
   /// is started again begins with new variables.
   std::optional<JournalOptions> journal = {};
-  /// What `cohort status` shows is there as a page, too. Unset: not.
+  /// Serves what `cohort status` shows as a page for browsers, too. Unset: no page.
   std::optional<StatusPageOptions> status_page = {};
 };
 
 /// The coordinator's side: made in the task `chief`, or one that the cluster does not name.
-/// Variables go to the servers in turn, shards to one after the other. A variable that is read is
-/// asked for: it gives what is there now. Between a tape's record and its gradient it stays.
-/// With one replica: num_replicas_in_sync() is 1, and what strategy.run computes here it computes
-/// in this process.
-/// Blocks: until all servers and workers have come, five minutes at most. They are told at the
-/// strategy's end that the job is over.
+/// Variables, and shards of one, are placed on the servers round-robin. Reading a variable asks its
+/// server for the current value; within a tape, up to gradient(), it stays what was read first.
+/// There is one replica: num_replicas_in_sync() is 1, and strategy.run computes in this process
+/// alone.
+/// Blocks: until all servers and workers have come, five minutes at most. When the strategy ends,
+/// it tells them that the job is over.
 /// In the task `evaluator`, which is no part of that cluster: a strategy of this process alone, for
 /// a SidecarEvaluator or train_and_evaluate.
-/// At the chief's address of the cluster, if it has one, `cohort status` is answered.
+/// The chief's address in the cluster, if it has one, serves `cohort status`.
 /// With a journal: what another process of this job has left under way is done, or refused for
 /// good, before it is made.
 /// Errors: FailedPrecondition for a journal that another process has, DataLoss for a damaged one;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A worker's place in its data, kept on the parameter servers: what a function has read counts as
-// what it changes in variables does, and a worker that is started again goes on there.
+// A worker's position in its data, kept on the parameter servers: what a function has read counts
+// as its changes of variables do, and a worker that is restarted goes on from there.
 //
 //   std::shared_ptr<SavedIterator> make_rows() {                  // a registered function
 //     return std::make_shared<SavedIterator>(Dataset::range(1000), SavedIteratorOptions{"rows"});
@@ -29,22 +29,22 @@ struct SavedIteratorOptions {
   int64_t bytes = 4096;   ///< What a position may take, and each next() sends.
 };
 
-/// Made in the strategy's scope: a resource of a worker, or an object of one. Which worker runs a
-/// function says whose data it reads, so each worker's rows are read in their order and once, as
-/// far as functions of that worker get. Threads: one caller at a time.
+/// Made in the strategy's scope: a resource of a worker, or a member of one. A function reads the
+/// data of the worker that runs it, so each worker's rows are read once and in their order, as far
+/// as the functions on that worker get. Threads: one caller at a time.
 class SavedIterator {
  public:
   /// The data has to be the same, in the same order, each time that it is made.
-  /// Errors: as Variable, for a name that is none or another's.
+  /// Errors: as Variable, for an empty name or one that another variable has.
   SavedIterator(data::Dataset data, const SavedIteratorOptions& options);
 
-  /// The next element, and nullopt at the end, from where the saved position is. In a function that
-  /// counts once what it reads is read when the function counts; if it throws, or does not count,
-  /// the next function of this worker reads it again.
-  /// Errors: as data::Iterator::next, behind that element; as data::Iterator::restore;
+  /// The next element from the saved position on; nullopt at the end. In a function of
+  /// schedule_exactly_once() the position moves when its changes are applied; if it throws, or is
+  /// run again, the next function on this worker reads the same elements again.
+  /// Errors: as data::Iterator::next, which skips that element; as data::Iterator::restore;
   ///         InvalidArgument for a position that takes more than `bytes`.
   /// Cost: a read and a write of `bytes` on a server, and Iterator::save.
-  /// TF: none; functions of TensorFlow's lose a restarted worker's place.
+  /// TF: none; there a restarted worker loses its position.
   std::optional<data::Element> next();
 
  private:

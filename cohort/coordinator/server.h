@@ -24,7 +24,7 @@ struct ServerOptions {
   std::string protocol = "grpc";
 };
 
-/// Runs one worker or parameter server task, from its making on. Who may call it, and by TLS or
+/// Runs one worker or parameter server task, from construction on. Who may call it, and by TLS or
 /// not, say COHORT_JOB_TOKEN, COHORT_TLS_CERTIFICATE, ... and COHORT_ALLOW_INSECURE.
 /// Threads: join() from one.
 /// TF: tf.distribute.Server.
@@ -40,8 +40,8 @@ class Server {
 
   /// "grpc://host:port".
   std::string target() const;
-  /// Blocks: until the coordinator has ended, or has not been heard of for COHORT_COORDINATOR_LEASE
-  /// seconds, 300 if it is not set; until then another one may take over. TF: for ever.
+  /// Blocks: until the coordinator has come and ended, or was silent for COHORT_COORDINATOR_LEASE
+  /// seconds (300 if unset), in which another one may take over. TF: for ever.
   void join();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A variable whose rows are kept in several places, as one.
+// A variable whose rows are kept in several shards, as one.
 //
 //   ShardedVariable table(shards);            // or of a variable that a partitioner has cut
 //   Tensor head = table[{{0, 2}}];            // reads the shards that have rows 0 and 1
@@ -30,8 +30,8 @@ struct Slice {
   static Slice all() { return {std::nullopt, std::nullopt}; }
 };
 
-/// Handle. What Variable is where a partitioner has cut it, or made of variables of one's own: the
-/// first axis is cut "div", shard i behind shard i - 1. Read, it is the shards one behind the
+/// Handle. A Variable that a partitioner has cut, or that is made of the program's own variables:
+/// cut along the first axis into consecutive rows ("div"). Read, it is the shards one after the
 /// other; written, each shard gets its rows. A gradient is asked for with respect to the whole, not
 /// to its shards. TF: what tf.Variable gives under a partitioner (ShardedVariable).
 class ShardedVariable : public Variable {

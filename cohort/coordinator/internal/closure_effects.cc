@@ -23,9 +23,9 @@ constexpr uint64_t kUndecided = uint64_t{1} << 32;
 std::exception_ptr unsettled_error(const std::exception_ptr& why) {
   return std::make_exception_ptr(
       Error(ErrorCode::kUnknown,
-            str_cat("[schedule_exactly_once] expected all parameter servers to do what the "
-                    "function has changed, of which some may be done, and which is not done again; "
-                    "start the job again, from its last checkpoint. Got: ",
+            str_cat("[schedule_exactly_once] expected all parameter servers to apply the "
+                    "function's changes; some may have, and the function is not run again: "
+                    "restart the job from its last checkpoint. Got: ",
                     text_of(why))));
 }
 

@@ -187,7 +187,7 @@ void TaskService::check_session(uint64_t session) {
   throw Error(ErrorCode::kAborted,
               str_cat(options_.name, former_sessions_.count(session) > 0
                                          ? " belongs to another coordinator now; end this one"
-                                         : " was started anew, and has not been greeted since"));
+                                         : " was restarted, and not connected to since"));
 }
 
 void TaskService::end() {

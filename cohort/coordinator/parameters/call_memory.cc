@@ -46,8 +46,8 @@ bool CallMemory::begin(const CallNumber& call, Answer answer) {
     const base::MutexLock lock(mutex_);
     const auto found = clients_.find(call.client);
     COHORT_CHECK_STATE(found != clients_.end(),
-                       "[ps] expected a client that this parameter server knows, got one of before "
-                       "the server was started anew, or one that was not heard of for long; make "
+                       "[ps] expected a client that this parameter server knows, got one from "
+                       "before the server was restarted, or one that was silent for too long; make "
                        "the variables again, and restore them from a checkpoint");
     Client& client = found->second;
     client.heard = ++heard_;
@@ -56,7 +56,7 @@ bool CallMemory::begin(const CallNumber& call, Answer answer) {
     COHORT_CHECK_STATE(
         call.sequence >= client.oldest && call.sequence - client.oldest < kCallWindow,
         "[ps] expected call ", client.oldest, " of this client, or one of the ", kCallWindow - 1,
-        " behind it, got call ", call.sequence, "; it came too late and was not done");
+        " after it, got call ", call.sequence, "; it came too late and was not done");
     const auto [it, is_new] = client.calls.try_emplace(call.sequence);
     if (!it->second.is_over) {
       it->second.waiting.push_back(std::move(answer));

@@ -136,7 +136,7 @@ TEST(Calls, LostAnswersChangeNoNumber) {
 TEST(Calls, AServerThatWasStartedAnewKnowsNobodyOfBefore) {
   const TestServers test(1);
   rpc::RpcClient client(test.address(0));
-  testing::expect_error<FailedPrecondition>({"started anew", "checkpoint"}, [&] {
+  testing::expect_error<FailedPrecondition>({"was restarted", "checkpoint"}, [&] {
     client.call("ps.push", numbered({.client = 1, .sequence = 1, .oldest = 1}, message({})));
   });
 }

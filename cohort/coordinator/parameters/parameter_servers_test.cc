@@ -166,7 +166,7 @@ TEST(ParameterServers, ServersThatEndOrBeginAnewAreNamed) {
   const ParameterHandle a = make(*servers, "a", {2});
   const ParameterHandle b = make(*servers, "b", {2});
   test.services[0]->reset();
-  testing::expect_error<FailedPrecondition>({"started anew", "parameter server 0"},
+  testing::expect_error<FailedPrecondition>({"was restarted", "parameter server 0"},
                                             [&] { servers->pull(a); });
   test.end(1);
   testing::run_with_deadline(std::chrono::seconds(60), [&] {

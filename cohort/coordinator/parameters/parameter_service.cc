@@ -62,11 +62,10 @@ uint64_t random_parameter_id() {
 ParameterService::Impl::Stored ParameterService::Impl::at(uint64_t id) {
   const base::MutexLock lock(mutex);
   const auto found = entries.find(id);
-  COHORT_CHECK_STATE(
-      found != entries.end(),
-      "[ps] expected a variable that this parameter server has, got one of before "
-      "the server or the coordinator was started anew, or one that has been deleted; "
-      "make the variables again, and restore them from a checkpoint");
+  COHORT_CHECK_STATE(found != entries.end(),
+                     "[ps] expected a variable that this parameter server has, got one from before "
+                     "the server or the coordinator was restarted, or one that has been deleted; "
+                     "make the variables again, and restore them from a checkpoint");
   return found->second.parameter;
 }
 
@@ -377,7 +376,7 @@ void ParameterService::reset() {
   for (auto& [name, replies] : impl_->waiting) {
     for (const rpc::RpcReply& each : replies) {
       each.fail(
-          Cancelled("[variable] another coordinator has begun, whose variables are other ones; end "
+          Cancelled("[variable] another coordinator has taken over, with variables of its own; end "
                     "this one"));
     }
   }

@@ -33,7 +33,7 @@ rpc::Payload ParameterService::Impl::bind_now(rpc::MessageReader& in, PayloadRea
   if (id == 0) {
     throw Unavailable(
         str_cat("[variable] expected \"", name.first,
-                "\" to have its first value, got none: who made it has not sent it yet"),
+                "\" to have its first value, got none: its maker has not sent it yet"),
         "");
   }
   return answer_binding(id, *entries.at(id).parameter);

@@ -54,8 +54,8 @@ rpc::Payload ParameterService::Impl::prepare(rpc::MessageReader& in, PayloadRead
                    method, "\"");
   if (*prepared_bytes + data.left() > options.most_prepared_bytes) {
     throw Error(ErrorCode::kResourceExhausted,
-                str_cat("[schedule_exactly_once] expected changes that wait for the ends of their "
-                        "functions to take at most ",
+                str_cat("[schedule_exactly_once] expected changes that wait until their functions "
+                        "end to take at most ",
                         options.most_prepared_bytes,
                         " bytes of a parameter server, got more; have fewer workers, more servers, "
                         "or functions that change less"));
@@ -75,7 +75,7 @@ rpc::Payload ParameterService::Impl::prepare(rpc::MessageReader& in, PayloadRead
   COHORT_CHECK_STATE(
       prepared.prepare(closure, attempt, place, std::move(effect)),
       "[schedule_exactly_once] expected the attempt of the function that counts, got one that was "
-      "taken for lost; nothing of it is done");
+      "taken for lost; none of its changes are applied");
   return message({});
 }
 

@@ -76,8 +76,8 @@ std::string RemoteVariables::name_of(const VariableOptions& options) {
   const std::string name = options.name.empty() ? "Variable" : options.name;
   if (!is_coordinator()) {
     COHORT_CHECK_ARG(!options.name.empty(),
-                     "[variable] expected a name of a variable that a worker makes, got none: by "
-                     "it all workers find the same one");
+                     "[variable] expected a name for a variable that a worker makes, got none: "
+                     "all workers find the variable by its name");
     return name;
   }
   const base::MutexLock lock(mutex_);

@@ -56,7 +56,7 @@ const std::vector<uint64_t>& Transaction::counts() const {
   COHORT_CHECK_STATE(begun == acknowledged_,
                      "[schedule_exactly_once] expected a function whose changes all succeed, or "
                      "that throws, got one that has caught the errors of ",
-                     begun - acknowledged_, " of them; nothing of it is done");
+                     begun - acknowledged_, " of them; none of its changes are applied");
   return counts_;
 }
 
