@@ -56,8 +56,8 @@ class OutputLosses {
   bool is_list_ = false;
 };
 
-/// Metrics of the one output, or of several, by their names; of a list each output gets the one in
-/// its place.
+/// Metrics of the one output, or of several by their names; of a list each output gets the one with
+/// its index.
 class OutputMetrics {
  public:
   OutputMetrics() = default;
@@ -87,21 +87,21 @@ class OutputMetrics {
 struct CompileOptions {
   Optimizer optimizer = "rmsprop";
   OutputLosses loss = {};
-  /// What an output's loss is multiplied by in the whole; 1 if not named. The output of a model
+  /// The factor of an output's loss in the sum of losses; 1 if not named. The output of a model
   /// without names is "output_1".
   std::map<std::string, double> loss_weights = {};
   OutputMetrics metrics = {};
   OutputMetrics weighted_metrics = {};  ///< Those that see the sample weights.
-  /// Steps that one call to the replicas makes. Callbacks are called once for all of them.
+  /// Steps per call of Strategy::run. Callbacks are called once for all of them.
   int steps_per_execution = 1;
   /// Put a LossScaleOptimizer around the optimizer of a model made under "mixed_float16".
   bool auto_scale_loss = true;
   /// Parts in which workers of a ParameterServerStrategy evaluate what a DatasetCreator makes.
   /// 0: five for each worker. TF: the same, with "auto" for that.
   int pss_evaluation_shards = 0;
-  /// How batches count whose rows do not divide by the replicas. True: every example the same, 1/n
-  /// of the gradient, whichever replica it is on. False: TensorFlow's way, the replicas' means
-  /// over the number of replicas.
+  /// The loss of batches whose n rows do not divide by the replicas. True: every example has the
+  /// weight 1/n, whichever replica it is on. False: TensorFlow's way, the mean of the replicas'
+  /// means.
   bool exact_uneven_batches = true;
   /// Whether training steps on a GPU are recorded, as a CUDA graph, and from then on started by one
   /// call each, with the same numbers. Unset: where that is safe, else a line in the log says why

@@ -32,7 +32,7 @@ std::string number_text(double value) {
 
 std::string finite_text(double value) {
   COHORT_CHECK_ARG(std::isfinite(value), "[config] expected finite numbers, got ", value,
-                   ", which JSON has not");
+                   ", which JSON cannot hold");
   return number_text(value);
 }
 

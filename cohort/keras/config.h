@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Config: what an object is described by, a tree as in JSON. It is what get_config() returns and
+// Config: the description of an object, a tree as in JSON. It is what get_config() returns and
 // from_config() takes, and what a file of a model holds.
 //
 //   keras::Config config = keras::Dense(64, {.activation = "relu"}).get_config();
@@ -75,7 +75,7 @@ class Config {
 
   /// One line, as Python's json.dumps writes it. Errors: InvalidArgument for NaN and infinities.
   std::string to_json() const;
-  /// Errors: InvalidArgument for what is no JSON, with the place; for values nested more than 200
+  /// Errors: InvalidArgument for what is no JSON, with the byte; for values nested more than 200
   ///         deep, and a name that an object has twice.
   static Config parse_json(std::string_view text);
   /// For a message: as to_json, NaN as well, and at most 60 characters of it.

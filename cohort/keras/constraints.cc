@@ -80,7 +80,7 @@ class FunctionConstraint final : public ConstraintBase {
   Tensor project(const Tensor& weight) const override { return function_(weight); }
   Config get_config() const override {
     throw Unimplemented(
-        "[constraint.get_config] expected a constraint with a class, got a function: derive of "
+        "[constraint.get_config] expected a constraint with a class, got a function: derive from "
         "keras::ConstraintBase and register the class");
   }
 

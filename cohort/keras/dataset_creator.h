@@ -31,7 +31,7 @@ struct DatasetRecipe {
   std::function<Dataset(const InputContext&)> make = {};
   cohort::internal::coordinator::AnyFunction function =
       nullptr;  ///< Null: one that has no name, so that no worker can call it.
-  /// The arguments behind the context.
+  /// The arguments after the context.
   std::function<void(cohort::internal::coordinator::ValueWriter&)> write_arguments = {};
 };
 
@@ -67,7 +67,7 @@ class DatasetCreator {
                   *given);
             }});
   }
-  /// Of something else that is called, for strategies whose workers call it where they are.
+  /// Of a lambda or other callable; not for a ParameterServerStrategy, which needs a function.
   template <class F>
   requires(!std::is_pointer_v<F> &&
            std::is_invocable_r_v<Dataset, const F&, const InputContext&>)  //

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fields: what a class can be told stands once, in a plain struct with the names of its members;
-// its config, equality and text come of that.
+// Fields: the options of a class are listed once, in a plain struct with the names of its members;
+// its config, equality and text follow from that.
 //
 //   struct ScaleOptions {
 //     double scale = 1;
@@ -13,7 +13,7 @@
 //   };
 //   auto config = keras::config_of(ScaleOptions{.scale = 2});   // {"scale": 2.0, "limit": null}
 //
-// Besides, for what Keras's configs have and the struct has not, and the other way round:
+// Further forms, for what only Keras's configs have or only the struct has:
 // - f.shape("target", c.target): sizes, of which -1 is null; what is no std::optional is required;
 // - f.extra("gain", c.gain, 1.0): written only where it is not the default: Keras lacks it;
 // - f.nullable("steps", c.steps, 1): null where it is 1;

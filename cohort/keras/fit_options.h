@@ -73,16 +73,16 @@ struct FitOptions {
   std::optional<DataSource> validation_data = {};
   std::vector<Callback> callbacks = {};
   Verbose verbose = Verbose::kAuto;
-  /// Without: all data, every epoch from its start. With: that many, and the next epoch goes on
-  /// where this one stopped. Where the data ends, the epoch does, with a warning if it was cut
-  /// short, and the next one begins at the start.
+  /// Unset: all data, every epoch from its start. Set: so many steps, and the next epoch goes on
+  /// where this one stopped. If the data ends before, so does the epoch, with a warning, and the
+  /// next one begins at the start.
   std::optional<int64_t> steps_per_epoch = {};
   std::optional<int64_t> validation_steps = {};  ///< From the start of the data each time.
   double validation_split = 0;  ///< The last part of arrays, taken off before they are shuffled.
   int validation_freq = 1;      ///< Validates after every n-th epoch.
   int initial_epoch = 0;
   bool shuffle = true;  ///< Arrays, anew in each epoch.
-  /// Multiplies sample weights; 1 if not named. A last axis of labels longer than 1 is one-hot.
+  /// By class: a factor of the sample weights; 1 if not named. Labels [.., n > 1] count as one-hot.
   std::map<int64_t, double> class_weight = {};
   /// For arrays only. Shapes: [n], or what goes with the loss of each row.
   Tensor sample_weight = {};

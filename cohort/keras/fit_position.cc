@@ -240,7 +240,7 @@ void FitPosition::check_steps(int64_t before) const {
   };
   COHORT_CHECK_ARG(!has_begun || before == now,
                    "[backup_and_restore] expected the same steps_per_epoch as in the backup, which "
-                   "was made behind step ",
+                   "was made after step ",
                    step, " of epoch ", epoch + 1, ": got ", text(now), " now and ", text(before),
                    " then; start again with those, or remove the backup to begin anew");
 }

@@ -263,8 +263,8 @@ class FunctionInitializer final : public InitializerBase {
   Tensor make(const Shape& shape, DType dtype) const override { return function_(shape, dtype); }
   Config get_config() const override {
     throw Unimplemented(
-        "[initializer.get_config] expected an initializer with a class, got a function: derive of "
-        "keras::InitializerBase and register the class");
+        "[initializer.get_config] expected an initializer with a class, got a function: derive "
+        "from keras::InitializerBase and register the class");
   }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How weights begin: a name, an initialiser of Keras's list, or any callable.
+// First values of weights: a name, an initializer of Keras's list, or any callable.
 //
 //   keras::Dense(64, {.kernel_initializer = "he_normal"});
 //   keras::Dense(64, {.bias_initializer = [](const Shape& s, DType t) { return full(s, 0.1, t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KerasTensor: what a functional model is drawn with, a tensor that only has a shape and a type.
+// KerasTensor: the symbolic tensor of functional models, which only has a shape and a type.
 //
 //   keras::KerasTensor x = keras::Input({784});
 //   keras::KerasTensor hidden = keras::Dense(256, {.activation = "relu"})(x);
@@ -72,7 +72,7 @@ class KerasTensor {
   std::vector<std::string> names_;
 };
 
-/// What a call of a layer is told when a functional model is drawn.
+/// Arguments of a layer's call in a functional model.
 struct SymbolicArgs {
   std::optional<bool> training = {};  ///< Unset: what the call of the model is told.
   KerasTensor mask = {};

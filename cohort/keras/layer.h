@@ -85,16 +85,16 @@ struct WeightGroup {
   std::vector<Variable> weights = {};
 };
 
-/// What a call is told besides its input.
+/// Arguments of a call besides its input.
 struct CallArgs {
   bool training = false;
-  /// Which steps count: bool [b, t], a nest like the inputs. Holds nothing: what the inputs carry
-  /// from the layers that made them, if anything.
+  /// Which steps count: bool [b, t], a nest like the inputs. Empty: the mask that the inputs carry
+  /// from the layers that made them, if any.
   Element mask = {};
   Element initial_state = {};  ///< Of recurrent layers. Is not handed on to layers inside.
   /// Of attention layers, as the next two: which queries see which values, bool [b, tq, tv].
   Element attention_mask = {};
-  bool use_causal_mask = false;          ///< A query sees nothing that is behind it.
+  bool use_causal_mask = false;          ///< A query sees no later position.
   bool return_attention_scores = false;  ///< The output is {output, scores}.
 };
 
@@ -110,7 +110,7 @@ struct WeightOptions {
   Aggregation aggregation = Aggregation::kMean;
 };
 
-/// What a layer demands of its inputs. TF: keras.InputSpec.
+/// What a layer requires of its inputs. TF: keras.InputSpec.
 struct InputSpec {
   std::optional<int64_t> rank = {};
   std::optional<int64_t> min_rank = {};
@@ -119,8 +119,8 @@ struct InputSpec {
 };
 
 /// Derive to write a layer. The object is shared by all replicas: call() runs on all their threads
-/// at once and keeps state only in variables. Moves with all it has, and checkpoints with it; what
-/// was moved from is FailedPrecondition to use. TF: keras.layers.Layer.
+/// at once and keeps state only in variables. Movable, checkpoints follow it; use of what was moved
+/// from is FailedPrecondition. TF: keras.layers.Layer.
 class LayerBase : public Serializable {
  public:
   using Kind = LayerBase;
@@ -152,7 +152,7 @@ class LayerBase : public Serializable {
   /// Default: compute_output_shape, in the type that the layer computes in.
   virtual ElementSpec compute_output_spec(const ElementSpec& inputs) const;
 
-  /// Whether the layer knows what to do with masks. Where it does not, they end at it.
+  /// Whether the layer handles masks. Where it does not, they end at it.
   virtual bool supports_masking() const { return false; }
   /// The outputs' masks, bool [b, t], a nest like them; nothing: no output has one. `mask` is the
   /// inputs'. Asked where supports_masking(). Default: `mask`.
@@ -164,7 +164,7 @@ class LayerBase : public Serializable {
   virtual std::optional<Shape> declared_input_shape() const { return {}; }
   /// False: this class never has weights (Dropout), so that a model is whole without a call of it.
   virtual bool may_have_weights() const { return true; }
-  /// Heads the column of summary(), and names layers. Default: the class's own, without namespaces.
+  /// For summary() and default names. Default: the C++ class's name, without namespaces.
   std::string class_name() const override;
   /// What a config of the whole keeps so that a layer is built as it is: {"input_shape": [...]};
   /// null before that, and of classes that need none. TF: Layer.get_build_config.
@@ -230,7 +230,7 @@ class LayerBase : public Serializable {
   /// Each weight once, with names to read: "block/dense_1/kernel". The parts are given names, or
   /// classes and their order, as in checkpoints.
   std::vector<std::pair<std::string, Variable>> weight_names() const;
-  /// This layer and those below it, each once, with their places in files as Keras lays them out: a
+  /// This layer and those below it, each once, with their paths in files as Keras lays them out: a
   /// sub-layer has the name that track() was given ("cell"), others are in "layers", each by its
   /// class and its number among the same class there ("layers/dense_1").
   std::vector<WeightGroup> weight_groups() const;
@@ -261,7 +261,7 @@ class LayerBase : public Serializable {
   /// Makes a variable named "layer/weight"; for build(), or for the constructor where the shape
   /// does not depend on the input.
   Variable add_weight(const WeightOptions& options);
-  /// Tracks a sub-layer and returns it. The name is the layer's own, and its place in files.
+  /// Tracks a sub-layer and returns it. The name is the layer's own, and that of its path in files.
   template <std::derived_from<Layer> L>
   L add(std::string name, L layer);
   /// `place`: what files call the sub-layer, in Keras the attribute that it is ("cell"), whatever
@@ -392,7 +392,7 @@ class Layer {
   Element operator()(const Element& inputs, const CallArgs& args = {}) const {
     return use()(inputs, args);
   }
-  /// Of what a functional model is drawn with: builds the layer and says what it will give.
+  /// In a functional model: builds the layer and returns the symbolic output.
   /// Errors: InvalidArgument for shapes that do not fit; what build() throws.
   KerasTensor operator()(const KerasTensor& inputs, const SymbolicArgs& args = {}) const;
   /// Errors, of all: FailedPrecondition for an empty handle.
@@ -403,7 +403,7 @@ class Layer {
   bool trainable() const { return use().trainable(); }
   void set_trainable(bool on) const { use().set_trainable(on); }
   std::shared_ptr<Trackable> trackable() const { return use().trackable(); }
-  /// What the layer has to be made with. Errors: Unimplemented as Serializable::get_config.
+  /// The options that make the same layer. Errors: Unimplemented as Serializable::get_config.
   Config get_config() const { return use().get_config(); }
   /// With its class: what a model's config has of it.
   Config serialize() const { return use().serialize(); }

@@ -137,7 +137,7 @@ void LayerBase::warn_of_lost_mask(const Element& mask) const {
   if (!lost || warned_of_mask_.exchange(true)) return;
   COHORT_LOG(kWarning, "[", name(),
              "] was called with inputs that have a mask, which ends here: ", class_name(),
-             " does not support masking, and layers behind it do not see it");
+             " does not support masking, and layers after it do not see it");
 }
 
 // As Keras: of a row, so that it does not grow with the batch.

@@ -69,7 +69,7 @@ int64_t rows_per_batch(const char* operation, const std::optional<int64_t>& batc
 }
 
 void check_no_batch_size(const char* operation, const std::optional<int64_t>& batch_size) {
-  COHORT_CHECK_ARG(!batch_size, "[", operation, "] expected no batch_size beside a dataset, got ",
+  COHORT_CHECK_ARG(!batch_size, "[", operation, "] expected no batch_size with a dataset, got ",
                    batch_size.value_or(0),
                    ": it is for arrays; a dataset's batches are what its batch(n) makes");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Model: a layer that can be compiled, trained, evaluated and asked.
+// Model: a layer that can be compiled, trained, evaluated and used to predict.
 //
 //   auto scope = strategy.scope();
 //   struct Net : keras::Model {
@@ -41,7 +41,7 @@ class Graph;
 namespace cohort::keras {
 
 struct SummaryOptions {
-  bool expand_nested = false;   ///< The layers of models in the model, too, each behind "└".
+  bool expand_nested = false;   ///< The layers of models in the model, too, each after "└".
   bool show_trainable = false;  ///< Y or N, "-" of what has no weights.
 };
 
@@ -51,7 +51,7 @@ struct InputOptions {
   std::string name = {};
 };
 
-/// Where the drawing of a functional model begins. `shape` is without the batch.
+/// The symbolic input of a functional model. `shape` is without the batch.
 /// TF: keras.Input.
 KerasTensor Input(Shape shape, InputOptions options = {});
 
@@ -180,7 +180,7 @@ class Model : public LayerBase {
   /// of the replicas, weighted by their rows. Errors, of fit: InvalidArgument for other functions
   /// of shares, say a logarithm, on several replicas.
   /// Order: metrics before the weights are updated, so that a metric that throws leaves the step
-  /// undone. TF: behind the update, as one's own may do; then the weights have moved.
+  /// undone. TF: after the update; an override may do so, but then the weights have changed.
   virtual Logs train_step(const Element& batch);
   virtual Logs test_step(const Element& batch);
   /// Shapes: [b, ...], a row for each row of the batch.

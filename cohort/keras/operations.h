@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arithmetic between the tensors that a functional model is drawn with. Each operation is a node of
-// the model, in Keras's files as in Keras itself, and no layer of it.
+// Arithmetic between the symbolic tensors of functional models. Each operation is a node of the
+// model, in Keras's files as in Keras itself, and not one of its layers.
 //
 //   const keras::KerasTensor x = keras::Input({5, 4});
 //   const keras::KerasTensor last = keras::ops::get_item(x, {keras::ops::Index::all(), -1});
@@ -20,7 +20,7 @@ namespace cohort::keras {
 
 namespace ops {
 
-/// A tensor of a drawing or a number. An integer does not change the type of integers.
+/// A symbolic tensor or a number. An integer does not change the type of integers.
 class Operand {
  public:
   Operand(KerasTensor tensor);  // NOLINT: implicit by design, as all of them
@@ -28,7 +28,7 @@ class Operand {
   requires((std::integral<N> && !std::same_as<N, bool>) || std::floating_point<N>)
       Operand(N number)  // NOLINT
       : number_(number) {}
-  /// Holds nothing: a number.
+  /// Empty for a number.
   const KerasTensor& tensor() const { return tensor_; }
   const Config& number() const { return number_; }
 

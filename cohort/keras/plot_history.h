@@ -21,7 +21,7 @@ struct PlotOptions {
 
 namespace utils {
 
-/// A diagram for each name, with the curve of its "val_" beside it, over the epochs. Values that
+/// A diagram for each name, with the curves of it and of its "val_" over the epochs. Values that
 /// are not finite are gaps. The file's ending says what: ".svg", or ".png". Whole or not at all.
 /// Errors: InvalidArgument for another ending, sizes and names that are not there; Error with the
 ///         system's reason.

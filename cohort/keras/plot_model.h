@@ -24,14 +24,14 @@ struct PlotModelOptions {
 
 /// The model in Graphviz's language, DOT: layers and operations, and what goes where. A model that
 /// is a class of its own is one box.
-/// Errors: InvalidArgument for a rankdir that is none. TF: keras.utils.model_to_dot.
+/// Errors: InvalidArgument for an unknown rankdir. TF: keras.utils.model_to_dot.
 std::string model_to_dot(const Model& model, const PlotModelOptions& options = {});
 
 /// Writes a file; its ending says what: ".dot" or ".gv" needs nothing, all others (".png", ".svg",
 /// ".pdf") Graphviz's program dot. Blocks: until that has ended.
 /// Errors: as model_to_dot, InvalidArgument for a path without an ending; FailedPrecondition
-/// without
-///         dot, with the name of its package, and where dot fails; Error with the system's reason.
+///         without dot, naming its package, and where dot fails; Error with the system's
+///         reason.
 /// TF: keras.utils.plot_model.
 void plot_model(const Model& model, const std::string& to_file = "model.png",
                 const PlotModelOptions& options = {});

@@ -100,7 +100,7 @@ class FunctionRegularizer final : public RegularizerBase {
   Tensor penalty(const Tensor& weight) const override { return function_(weight); }
   Config get_config() const override {
     throw Unimplemented(
-        "[regularizer.get_config] expected a regularizer with a class, got a function: derive of "
+        "[regularizer.get_config] expected a regularizer with a class, got a function: derive from "
         "keras::RegularizerBase and register the class");
   }
 

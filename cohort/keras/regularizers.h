@@ -27,7 +27,7 @@ class RegularizerBase : public Serializable {
   virtual Tensor penalty(const Tensor& weight) const = 0;
 };
 
-/// A name ("l1", "l2", "l1_l2"), one of the functions below, or any callable Tensor -> scalar.
+/// A name ("l1", "l2", "l1_l2", ...), one of the functions below, or any callable Tensor -> scalar.
 /// Threads: immutable.
 class Regularizer : public internal::ObjectHandle<RegularizerBase> {
  public:

@@ -22,7 +22,7 @@ Config Serializable::get_config() const {
                               ".get_config] expected a class that says what it is made "
                               "with, got ",
                               name,
-                              ": override get_config(), or derive of the Impl "
+                              ": override get_config(), or derive from the Impl "
                               "class with options that have fields"));
 }
 

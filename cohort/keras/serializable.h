@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Objects by class and config: how they are written into the config of a whole, and made again.
+// Objects by class and config: how they are written into configs and files, and made again.
 //
 //   struct Scale : keras::LayerImpl<ScaleOptions> { ... };
 //   COHORT_REGISTER_SERIALIZABLE("my_package", Scale);     // now files with a Scale can be opened
@@ -26,7 +26,7 @@ class Serializable {
 
   /// The class's own name, without namespaces: of Cohort's classes Keras's.
   virtual std::string class_name() const;
-  /// What the object would have to be made with, in Keras's names.
+  /// The arguments that would make the same object, by Keras's names.
   /// Errors: Unimplemented for a class that does not say it, and for parts that are functions.
   virtual Config get_config() const;
 

@@ -34,7 +34,7 @@ Initializer STFT(STFTOptions options = {});
 namespace internal {
 void add_stft(ClassTable& table);
 
-/// Errors: InvalidArgument for what is no name of a window here: boxcar, hann, hamming, blackman,
+/// Errors: InvalidArgument for another name of a window than boxcar, hann, hamming, blackman and
 ///         bartlett.
 void check_window(const char* who, const std::string& name);
 /// float64; periodic: as if one value longer, without that.

@@ -19,7 +19,7 @@ struct TextInputOptions {
   std::string name = {};
 };
 
-/// Where the drawing of a functional model that takes strings begins. `shape` is without the batch.
+/// The symbolic input of a functional model that takes strings. `shape` is without the batch.
 /// TF: keras.Input(shape, dtype="string").
 KerasTensor TextInput(Shape shape = {}, TextInputOptions options = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What torch_module.h needs behind its templates.
+// Internal: what the templates of torch_module.h call.
 #pragma once
 
 #include <functional>

@@ -306,7 +306,7 @@ std::vector<std::vector<Tensor>> leaves_per_replica(std::span<const Variable> va
     COHORT_CHECK_ARG(v.impl().leaf_count() == static_cast<int>(leaves.size()),
                      "[distributed_optimizer] expected variables of one strategy, got ",
                      cohort::internal::variables::label(v.impl()), " with ", v.impl().leaf_count(),
-                     " components beside ", leaves.size());
+                     " components, others with ", leaves.size());
     for (std::size_t r = 0; r < leaves.size(); ++r) {
       leaves[r].push_back(v.impl().leaf_of(static_cast<int>(r)).tensor);
     }

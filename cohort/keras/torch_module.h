@@ -180,7 +180,7 @@ DistributedModule(F, std::string = {}) -> DistributedModule<internal::ModuleOf<F
 template <class O>
 class DistributedOptimizer {
  public:
-  /// `options` go to O behind the parameters.
+  /// `options` go to O's constructor after the parameters.
   /// Errors: FailedPrecondition in a replica of several.
   template <class... A>
   explicit DistributedOptimizer(const Layer& model, const A&... options)

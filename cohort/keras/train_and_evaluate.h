@@ -29,8 +29,8 @@ struct SidecarEvaluatorOptions {
   std::chrono::milliseconds poll_every = std::chrono::seconds(1);
 };
 
-/// Evaluates the newest checkpoint in a folder, and each newer one, at most once; those that come
-/// while it is at one are passed over but for the last. A checkpoint has to keep the model by the
+/// Evaluates the newest checkpoint in a folder, and then newer ones, each at most once: of those
+/// saved during an evaluation only the last. A checkpoint has to keep the model by the
 /// name "model", as those of train_and_evaluate and BackupAndRestore do; what else is in it does
 /// not matter. An int64 "finished" of 1 says that it is the last one; where the first one that it
 /// sees does, it may be an earlier training's, and for 20 `poll_every` a newer one is waited for.
@@ -43,9 +43,9 @@ class SidecarEvaluator {
 
   /// Blocks: until the last one has been evaluated. Returns what that gave.
   /// Errors: FailedPrecondition for a checkpoint that lacks values of the model; InvalidArgument
-  /// for
-  ///         one of another model; as Model::evaluate. One that is damaged, or was removed while it
-  ///         was read, is passed over with a warning.
+  ///         for one of another model; as Model::evaluate.
+  ///         One that is damaged, or was removed while it was read, is passed over with a
+  ///         warning.
   Logs start();
 
  private:
@@ -72,13 +72,13 @@ struct EvalSpec {
 
 struct TrainAndEvaluateResult {
   History history = {};  ///< Of the tasks that train.
-  Logs evaluation = {};  ///< The last one, of the evaluator, or where there is none, of all.
+  Logs evaluation = {};  ///< The last one: of the evaluator, or without one of every task.
 };
 
 /// By the role that the strategy's cluster gives this process. The evaluator follows the
-/// checkpoints in `model_dir`; all others train together, save one ahead of the first epoch, one
-/// behind each and one behind the last, and go on from there when they are started again
-/// (BackupAndRestore in model_dir/backup). Where the cluster has no evaluator, they evaluate behind
+/// checkpoints in `model_dir`; all others train together, save one before the first epoch, one
+/// after each and one at the end, and go on from the backup when they are started again
+/// (BackupAndRestore in model_dir/backup). Where the cluster has no evaluator, they evaluate after
 /// each epoch. Errors: as Model::fit and SidecarEvaluator::start. TF:
 /// tf.estimator.train_and_evaluate.
 TrainAndEvaluateResult train_and_evaluate(Model& model, const std::string& model_dir,

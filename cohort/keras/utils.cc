@@ -39,8 +39,8 @@ Tensor to_categorical(const Tensor& x, std::optional<int64_t> num_classes) {
   if (labels.numel() > 0) {
     const auto low = labels.min().item<int64_t>();
     const auto high = labels.max().item<int64_t>();
-    COHORT_CHECK_ARG(low >= -classes && high < classes, "[to_categorical] expected labels in [0, ",
-                     classes, "), got ", high < classes ? low : high);
+    COHORT_CHECK_ARG(low >= -classes && high < classes, "[to_categorical] expected labels in [",
+                     -classes, ", ", classes, "), got ", high < classes ? low : high);
   }
   return cohort::one_hot(at::where(labels.lt(0), labels + classes, labels), classes);
 }

@@ -44,9 +44,9 @@ struct BackupAndRestoreOptions {
   /// When fit has ended: nothing is left for the next fit to go on from.
   bool delete_checkpoint = true;
   /// Watches SIGTERM while fit runs: when any worker got one, all save after the same step and end
-  /// by exit_fn. One that comes too late for that, when fit is over, is sent again.
+  /// by exit_fn. A SIGTERM that comes too late, when fit is over, is raised again.
   bool save_before_preemption = false;
-  /// Null: the process ends with 143, which Kubernetes' ExitCode policy starts again. One that
+  /// Null: the process exits with 143, which Kubeflow's policy ExitCode restarts. One that
   /// returns lets fit go on.
   std::function<void()> exit_fn = {};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Callbacks: functions that fit, evaluate and predict call on their way.
+// Callbacks: functions that fit, evaluate and predict call at their epochs and steps.
 //
 //   struct Print : keras::CallbackBase {
 //     void on_epoch_end(int epoch, keras::Logs& logs) override {
@@ -38,7 +38,7 @@ class LayerBase;
 class Model;
 
 /// Derive and override what is of interest. Epochs and steps count from 0.
-/// Order: called in cross-replica context, all replicas at rest.
+/// Order: called in cross-replica context, while no replica runs.
 /// Errors: what a hook throws leaves fit; on_train_end is then not called, but on_failure.
 /// Threads: called by the thread that called fit.
 class CallbackBase {
@@ -64,15 +64,15 @@ class CallbackBase {
   virtual void on_predict_batch_begin(int64_t /*step*/) {}
   virtual void on_predict_batch_end(int64_t /*step*/) {}
 
-  /// fit, evaluate or predict ends with an exception, which goes on behind it: what a begin has
-  /// opened is to be closed. What it throws itself is logged.
+  /// fit, evaluate or predict ends with an exception, which is rethrown after this: close what a
+  /// begin has opened. An exception of its own is logged.
   virtual void on_failure() {}
 
-  /// What BackupAndRestore keeps of it, in a process of its own; restore_state gets that after
+  /// What BackupAndRestore saves of this callback, for another process; restore_state gets it after
   /// on_train_begin of a fit that goes on.
   virtual std::string save_state() { return {}; }
   virtual void restore_state(std::string_view /*state*/) {}
-  /// False for one that wants to be told of steps, which on parameter servers are the workers'.
+  /// False for a callback that needs hooks of batches, which a ParameterServerStrategy cannot call.
   /// Default: false for a class that overrides hooks of the batches of fit or evaluate.
   /// TF: the opposite of Callback._implements_train_batch_hooks, or _supports_tf_logs.
   virtual bool works_without_batches() const { return !has_batch_hooks_; }

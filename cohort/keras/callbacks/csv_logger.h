@@ -13,7 +13,7 @@ namespace cohort::keras {
 
 struct CSVLoggerOptions {
   std::string separator = ",";
-  bool append = false;  ///< Go on in a file that is there, as a fit does that is run again.
+  bool append = false;  ///< To an existing file, for a fit that is run again.
 };
 
 /// The first line has the names: "epoch", then those of the logs in alphabetical order; numbers are

@@ -30,7 +30,7 @@ struct EarlyStoppingOptions {
 class EarlyStopping : public Callback {
  public:
   /// Errors: InvalidArgument for a mode or patience that does not exist; at the beginning of fit
-  ///         for mode "auto" where the model has no metric that knows.
+  ///         for mode "auto" where no metric has a known direction.
   explicit EarlyStopping(EarlyStoppingOptions options = {});
 
   /// The epoch after which fit was ended; nullopt if it was not.

@@ -30,7 +30,7 @@ class ReduceLROnPlateau : public Callback {
  public:
   /// Errors: InvalidArgument for a factor that is not below 1 or is negative, negative numbers of
   ///         epochs, or a mode that does not exist; at the beginning of fit for mode "auto" where
-  ///         the model has no metric that knows. fit throws FailedPrecondition for an optimizer
+  ///         no metric has a known direction. fit throws FailedPrecondition for an optimizer
   ///         with a schedule.
   explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options = {});
 };

@@ -25,7 +25,7 @@ struct TensorBoardOptions {
 /// In `log_dir`/train, by epoch (from 0): "epoch_loss" and the other values of the logs, and
 /// "epoch_learning_rate"; those of the validation by the same names in `log_dir`/validation. With
 /// update_freq also "batch_loss" and the like, by step of all epochs (from 1); with histogram_freq
-/// each weight's elements, by its path. An evaluate of its own writes
+/// each weight's elements, by its path. A separate evaluate() writes
 /// "evaluation_loss_vs_iterations" by the optimizer's updates.
 /// Of several workers the chief writes. A fit that goes on from a backup goes on with its steps.
 /// TF: keras.callbacks.TensorBoard, without its graph, images, embeddings and profiles.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TerminateOnNaN: ends fit when the loss is no number any more.
+// TerminateOnNaN: ends fit when the loss is NaN or infinite.
 //
 //   model.fit(train, {.epochs = 100, .callbacks = {keras::TerminateOnNaN()}});
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A call of a layer in the drawing of a functional model; internal.
+// A symbolic call of a layer, a node of a functional model; internal.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace cohort::keras::internal {
 
-/// What a call in a drawing is told, all of it.
+/// All arguments of a symbolic call.
 struct DrawnArgs : SymbolicArgs {
   KerasTensor attention_mask = {};
   bool use_causal_mask = false;
@@ -21,13 +21,13 @@ struct CallNode {
   KerasTensor inputs;  ///< Nothing: an Input.
   DrawnArgs args;
   ElementSpec outputs;
-  uint64_t number = 0;  ///< In the order in which calls were drawn in the process.
+  uint64_t number = 0;  ///< In the order of symbolic calls in the process.
 
   /// What it needs: inputs, then masks and initial states.
   std::vector<KerasTensor> needs() const;
 };
 
-/// Of Layer's call in a drawing.
+/// A layer's symbolic call.
 KerasTensor draw_call(const Layer& layer, const KerasTensor& inputs, DrawnArgs args);
 
 }  // namespace cohort::keras::internal

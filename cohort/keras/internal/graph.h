@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The drawing of a functional model, ready to run; internal.
+// The graph of a functional model, ready to run; internal.
 #pragma once
 
 #include <atomic>

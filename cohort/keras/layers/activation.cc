@@ -27,7 +27,7 @@ void PReLULayer::build(const Shape& input_shape) {
   Shape shape(input_shape.begin() + 1, input_shape.end());
   for (const int64_t axis : config().shared_axes.value_or(SharedAxes({})).each) {
     COHORT_CHECK_ARG(axis > 0 && axis < rank, "[", name(),
-                     "] expected shared axes behind the batch, got ", axis, " of shape ",
+                     "] expected shared axes after the batch, got ", axis, " of shape ",
                      bracketed(input_shape));
     shape[static_cast<std::size_t>(axis) - 1] = 1;
   }

@@ -54,7 +54,7 @@ class LeakyReLULayer : public LayerImpl<LeakyReLUOptions> {
   }
 };
 
-/// negative_slope * x below 0. Errors: InvalidArgument for a negative slope below 0.
+/// negative_slope * x below 0. Errors: InvalidArgument for a negative_slope below 0.
 using LeakyReLU = Handle<LeakyReLULayer>;
 
 /// Axes in a list, or one.

@@ -35,7 +35,7 @@ class AdaptingLayer : public LayerBase {
   virtual void begin_learning() = 0;
   virtual void learn(const Element& batch) = 0;
   virtual void finish_learning() = 0;
-  /// What of all data, not of a batch of a dataset, is to be learnt from. Default: themselves.
+  /// The batch to learn from, of data that is not a dataset. Default: the data themselves.
   virtual Element as_batch(const Element& data) const { return data; }
   /// A dataset as batches. Default: as it is.
   virtual Element as_batches(const Element& dataset) const { return dataset; }

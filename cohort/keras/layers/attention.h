@@ -8,7 +8,7 @@
 //
 // Inputs are {query, value} or {query, value, key}; without a key the value is it. `.mask` is a
 // nest like them, bool [b, t] each. `.attention_mask`, `.use_causal_mask` and
-// `.return_attention_scores` are arguments of a call, too; in a drawing, all but the last.
+// `.return_attention_scores` are arguments of a call; in a functional model, all but the last.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class ScoredAttention : public NestLayer {
 
 }  // namespace internal
 
-/// What a call of attention is told in a drawing, see CallArgs.
+/// Arguments of a call of attention in a functional model, see CallArgs.
 struct AttentionArgs {
   std::optional<bool> training = {};
   KerasTensor mask = {};
@@ -59,7 +59,7 @@ struct AttentionArgs {
   bool use_causal_mask = false;
 };
 
-/// A handle whose calls in a drawing take AttentionArgs.
+/// A handle whose calls in a functional model take AttentionArgs.
 class AttentionHandle : public Layer {
  public:
   using Layer::Layer;
@@ -148,7 +148,7 @@ struct MultiHeadAttentionOptions {
   bool use_bias = true;
   std::optional<Shape> output_shape = {};      ///< Unset: the query's last axis.
   std::optional<Shape> attention_axes = {};    ///< Unset: all but the batch and the features.
-  std::optional<int64_t> sliding_window = {};  ///< Positions further apart do not see each other.
+  std::optional<int64_t> sliding_window = {};  ///< Positions further apart do not attend.
   std::optional<bool> flash_attention = {};    ///< True throws Unimplemented.
   Initializer kernel_initializer = "glorot_uniform";
   Initializer bias_initializer = "zeros";
@@ -310,8 +310,8 @@ class GroupedQueryAttentionLayer
 };
 
 /// MultiHeadAttention in which several heads of the query share one of key and value.
-/// TF: keras.layers.GroupQueryAttention, which is the name of Keras's module; its class is the
-/// other.
+/// TF: keras.layers.GroupQueryAttention, the public name of Keras's class GroupedQueryAttention;
+/// both names exist here.
 class GroupedQueryAttention : public AttentionHandle {
  public:
   GroupedQueryAttention(int64_t head_dim, int64_t num_query_heads, int64_t num_key_value_heads,

@@ -131,8 +131,8 @@ template <int N>
 struct ConvTransposeOptions {
   Sizes<N> strides = 1;
   std::string padding = "valid";  ///< Or "same": size * stride outputs.
-  /// Unset: as many outputs as the padding says; else size of "valid", or of "same" without whole
-  /// steps, and this many more. Below the strides.
+  /// Unset: outputs as the padding says. Set, below the strides: (size - 1) * stride + k + this,
+  /// with k the kernel's extent for "valid", and the extent modulo 2 for "same".
   std::optional<Sizes<N>> output_padding = {};
   std::string data_format = "channels_last";
   Sizes<N> dilation_rate = 1;

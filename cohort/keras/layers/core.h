@@ -8,8 +8,8 @@
 // `dtype` is that of weights and results, to which inputs are converted; of a layer without weights
 // it is what its config says. floatx() unless given.
 //
-// Behind the handle Dense is the class DenseLayer, of which a program may derive; its config() are
-// DenseOptions and what the handle's constructor takes besides.
+// Behind the handle Dense is the class DenseLayer, from which a program may derive; its config()
+// has DenseOptions and the other arguments of the handle's constructor.
 #pragma once
 
 #include <cstdint>
@@ -296,7 +296,7 @@ class Rescaling : public Layer {
 struct InputLayerOptions {
   int64_t batch_size = kUnknownDim;
   std::string name = {};
-  DType dtype = floatx();  ///< What a config says of the data; they are taken as they come.
+  DType dtype = floatx();  ///< For the config only: inputs are not converted.
 };
 
 /// The config of an input: no name, trainable and dtype policy in front, as in Keras.

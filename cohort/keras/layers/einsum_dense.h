@@ -80,8 +80,8 @@ class EinsumDenseLayer : public LayerImpl<EinsumDenseConfig> {
 };
 
 /// activation(einsum(equation, x, kernel) + bias).
-/// `equation`: "ab,bc->ac", "...ab,bc->...ac" or "ab...,bc->ac...". `output_shape`: what the output
-/// has behind the batch and besides "..."; kUnknownDim where the input says it.
+/// `equation`: "ab,bc->ac", "...ab,bc->...ac" or "ab...,bc->ac...". `output_shape`: the output's
+/// without the batch and "..."; kUnknownDim where the input says it.
 /// Errors: InvalidArgument for other equations, and for shapes that do not fit.
 /// TF: keras.layers.EinsumDense.
 class EinsumDense : public Layer {

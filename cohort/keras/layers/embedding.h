@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where sequences and their masks begin, with the names, options and defaults of Keras 3.
+// Embedding and Masking, with the names, options and defaults of Keras 3.
 //
 //   keras::Embedding(10000, 64, {.mask_zero = true});
 #pragma once
@@ -19,7 +19,7 @@ struct EmbeddingOptions {
   Regularizer activity_regularizer = {};
   Constraint embeddings_constraint = {};
   bool mask_zero = false;                 ///< The number 0 is padding: masked.
-  Tensor weights = {};                    ///< The rows to begin with, [input_dim, output_dim].
+  Tensor weights = {};                    ///< Initial rows, [input_dim, output_dim].
   std::optional<int64_t> lora_rank = {};  ///< Not there yet: throws Unimplemented.
   std::optional<double> lora_alpha = {};  ///< Likewise.
   DTypePolicy dtype = {};
@@ -68,7 +68,7 @@ class Embedding : public Layer {
 };
 
 struct ReversibleEmbeddingOptions {
-  bool tie_weights = true;  ///< False: a weight of its own leads back.
+  bool tie_weights = true;  ///< False: reverse() has a weight of its own.
   Initializer embeddings_initializer = "uniform";
   Regularizer embeddings_regularizer = {};
   Regularizer activity_regularizer = {};
@@ -114,8 +114,8 @@ class ReversibleEmbeddingLayer : public LayerImpl<ReversibleEmbeddingConfig> {
   Variable embeddings_, reverse_embeddings_;
 };
 
-/// Embedding that leads back as well, from states to the scores of all numbers: for language
-/// models.
+/// Embedding that also maps hidden states back to a logit for each of the input_dim numbers, for
+/// language models.
 /// Shapes: as Embedding; weight reverse_embeddings [output_dim, input_dim] unless tied.
 /// TF: keras.layers.ReversibleEmbedding.
 class ReversibleEmbedding : public Layer {

@@ -89,7 +89,7 @@ class HashingLayer : public LayerImpl<HashingConfig> {
 };
 
 /// The bin of each text or whole number (as its digits): its hash modulo the bins, or that bin as
-/// CategoryEncoding has it. Numbers that float are cut to whole ones.
+/// CategoryEncoding has it. Floating-point numbers are truncated.
 /// Shapes: "int" as the input; else as CategoryEncoding. TF: keras.layers.Hashing.
 class Hashing : public Layer {
  public:

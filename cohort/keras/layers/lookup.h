@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Texts and whole numbers by their place in a vocabulary, with the names, options and defaults of
+// Texts and integers as indices into a vocabulary, with the names, options and defaults of
 // Keras 3.
 //
 //   keras::StringLookup number_of;

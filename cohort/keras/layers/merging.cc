@@ -223,8 +223,7 @@ std::pair<int64_t, int64_t> DotLayer::axes_of(const Shape& a, const Shape& b) co
     const auto rank = static_cast<int64_t>(shape.size());
     const int64_t counted = axis < 0 ? axis + rank : axis;
     COHORT_CHECK_ARG(counted > 0 && counted < rank, "[", name(),
-                     "] expected axes behind the batch, got ", axis, " of shape ",
-                     bracketed(shape));
+                     "] expected axes after the batch, got ", axis, " of shape ", bracketed(shape));
     return counted;
   };
   const int64_t i = from_front(given.first, a), j = from_front(given.second, b);

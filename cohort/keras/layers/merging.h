@@ -23,7 +23,7 @@ struct MergeOptions {
 };
 
 /// What layers have in common that compute element by element of inputs whose shapes broadcast:
-/// those with fewer axes get axes of 1 behind the batch.
+/// those with fewer axes get axes of 1 after the batch.
 class MergeLayer : public LayerImpl<MergeOptions, NestLayer> {
  public:
   using LayerImpl::LayerImpl;
@@ -32,12 +32,12 @@ class MergeLayer : public LayerImpl<MergeOptions, NestLayer> {
   void build_nest(const ElementSpec& inputs) override;
   Element call_nest(const Element& inputs, const CallArgs& args) final;
   ElementSpec compute_output_spec(const ElementSpec& inputs) const override;
-  /// What any input counts; nothing if one of them has no mask.
+  /// True where any input's mask is; no mask if one of them has none.
   Element compute_mask(const Element& inputs, const Element& mask) const override;
 
  protected:
-  /// Of inputs with equally many axes. `masks` are theirs, with an axis of 1 behind; undefined:
-  /// all counts.
+  /// Of inputs with equally many axes. `masks` are theirs, with a last axis of 1; undefined:
+  /// all count.
   virtual Tensor merge(const std::vector<Tensor>& inputs,
                        const std::vector<Tensor>& masks) const = 0;
 };
@@ -181,7 +181,7 @@ Tensor maximum(const std::vector<Tensor>& inputs);
 Tensor minimum(const std::vector<Tensor>& inputs);
 Tensor concatenate(const std::vector<Tensor>& inputs, int64_t axis = -1);
 Tensor dot(const std::vector<Tensor>& inputs, DotAxes axes = -1, bool normalize = false);
-/// Of what a functional model is drawn with: the layer joins the model.
+/// The same in a functional model, of which the layer becomes a part.
 KerasTensor add(const std::vector<KerasTensor>& inputs);
 KerasTensor subtract(const std::vector<KerasTensor>& inputs);
 KerasTensor multiply(const std::vector<KerasTensor>& inputs);

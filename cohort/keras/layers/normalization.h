@@ -88,8 +88,8 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
 /// this replica's batch, or of all replicas' (synchronized), while training (and not frozen), else
 /// the moving ones. Rows count alike, wherever they are: a replica with fewer of them counts less.
 /// The moving statistics are kOnRead and kMean: replicas keep their own, a read averages them.
-/// With a mask the statistics are those of the places that count; all places are normalized with
-/// them, and the mask goes on behind the layer.
+/// With a mask only the positions that count enter the statistics; all positions are normalized
+/// with them, and the mask is passed on.
 /// An empty batch leaves the moving statistics alone, and so does one whose mask leaves nothing
 /// (where Keras takes 0 for mean and variance), and a step that fails: what a run has moved since
 /// its last update of weights is put back if the run throws.

@@ -8,8 +8,8 @@
 //   const Element parts = keras::LSTM(32, {.return_state = true})(x);  // output, h, c
 //
 // Inputs are [b, t, ...]. A mask, bool [b, t], says which steps count; it comes with the inputs, or
-// as
-// `.mask`. The states before the first step are `.initial_state`, or follow x in a nest: {x, h, c}.
+// as `.mask`. The states before the first step are `.initial_state`, or follow x in a nest:
+// {x, h, c}.
 #pragma once
 
 #include <cstdint>
@@ -175,7 +175,7 @@ class RecurrentLayer : public Layer {
 };
 
 /// A cell, or several as one, over the steps of a sequence. The output is the last step's, or with
-/// return_sequences of all; with return_state the states behind the last step follow it.
+/// return_sequences of all; with return_state the states after the last step follow it.
 /// Stateful: a batch begins with the states of the one before, each replica its own.
 /// Shapes: [b, t, ...] to [b, units] or [b, t, units]. TF: keras.layers.RNN.
 class RNN : public RecurrentLayer {
@@ -305,7 +305,7 @@ struct GRUOptions {
   bool go_backwards = false;
   bool stateful = false;
   bool unroll = false;
-  bool reset_after = true;  ///< The reset gate multiplies behind the product; two rows of bias.
+  bool reset_after = true;  ///< The reset gate is applied after the product; two rows of bias.
   std::optional<bool> use_cudnn = {};
   bool zero_output_for_mask = false;
   DTypePolicy dtype = {};

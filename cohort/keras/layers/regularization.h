@@ -205,7 +205,7 @@ class ActivityRegularizationLayer : public LayerImpl<ActivityRegularizationOptio
   Tensor call(const Tensor& x, const CallArgs&) override { return x; }
 };
 
-/// The input, whose size joins the loss: l1 * sum|x| + l2 * sum x^2.
+/// The input as it is; adds to the loss l1 * sum|x| + l2 * sum x^2.
 using ActivityRegularization = Handle<ActivityRegularizationLayer>;
 
 }  // namespace cohort::keras

@@ -38,7 +38,7 @@ class PermuteLayer : public LayerImpl<PermuteConfig> {
   Tensor call(const Tensor& x, const CallArgs&) override;
 };
 
-/// Permute({2, 1}): axis 2 becomes the first behind the batch.
+/// Permute({2, 1}): axis 2 becomes the first after the batch.
 /// Errors: InvalidArgument unless the numbers are 1, 2, ... in some order.
 class Permute : public Layer {
  public:
@@ -70,7 +70,7 @@ class RepeatVector : public Layer {
   explicit RepeatVector(int64_t n, RepeatVectorOptions options = {});
 };
 
-/// In front of an axis and behind it.
+/// At the beginning of an axis and at its end.
 struct Margin {
   int64_t before = 0;
   int64_t after = 0;
@@ -79,7 +79,7 @@ struct Margin {
   bool operator==(const Margin&) const = default;
 };
 
-/// Of N axes: 1, {1, 2} (of each axis; of one axis in front and behind), or {{1, 2}, {0, 0}}.
+/// Of N axes: 1, {1, 2} (of each axis; of one axis at both ends), or {{1, 2}, {0, 0}}.
 template <int N>
 struct Margins {
   std::vector<Margin> each;

@@ -126,8 +126,8 @@ class RandomCropLayer : public LayerImpl<RandomCropConfig, ImageLayer>,
   Tensor transform(const Tensor& images) override;
 };
 
-/// While training one part of the size for all images of a batch, at a drawn place; of images that
-/// are not greater along both sides, what Keras makes of them: a corner, resized. Otherwise the
+/// While training a part of that size at a random position, the same for a batch; of images that
+/// are not larger along both sides, as in Keras, a corner that is resized. Otherwise the
 /// images as they are. TF: keras.layers.RandomCrop.
 class RandomCrop : public Layer {
  public:

@@ -30,7 +30,7 @@ class Draws;
 /// A sequence that a cell runs over.
 struct SequenceRun {
   Tensor steps = {};                ///< [t, b, ...].
-  std::vector<Tensor> states = {};  ///< Before the first step; afterwards behind the last one.
+  std::vector<Tensor> states = {};  ///< Before the first step; run() leaves those after the last.
   Tensor mask = {};                 ///< bool [t, b]: which steps count; undefined: all do.
   bool zero_output_for_mask = false;
   bool return_sequences = false;
@@ -177,7 +177,7 @@ struct GRUCellOptions {
   Constraint bias_constraint = {};
   double dropout = 0;
   double recurrent_dropout = 0;
-  bool reset_after = true;  ///< The reset gate multiplies behind the product; two rows of bias.
+  bool reset_after = true;  ///< The reset gate is applied after the product; two rows of bias.
   std::optional<uint64_t> seed = {};
   DTypePolicy dtype = {};
   std::string name = {};

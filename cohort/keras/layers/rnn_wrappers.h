@@ -18,8 +18,8 @@ namespace cohort::keras {
 struct BidirectionalOptions {
   /// How the two outputs become one: "concat", "sum", "mul" or "ave"; unset: they stay two.
   std::optional<std::string> merge_mode = "concat";
-  std::optional<Layer> backward_layer = {};  ///< Unset: as the layer, the other way round.
-  /// Of both layers, those of the first one first, to begin with.
+  std::optional<Layer> backward_layer = {};  ///< Unset: as the layer, in reverse.
+  /// Initial weights of both layers, those of the first one first.
   std::vector<Tensor> weights = {};
   DTypePolicy dtype = {};
   std::string name = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What sounds consist of over time, with the names, options and defaults of Keras 3.
+// Spectrograms of sounds, with the names, options and defaults of Keras 3.
 //
 //   const Tensor sound = zeros({2, 16000});
 //   const Tensor mel = keras::MelSpectrogram({.num_mel_bins = 64})(sound);   // [2, 64, 32]
@@ -79,7 +79,7 @@ struct MelSpectrogramOptions {
   double min_freq = 20;                 ///< In Hertz, as the next.
   std::optional<double> max_freq = {};  ///< Unset: half the sampling rate.
   bool power_to_db = true;
-  double top_db = 80;  ///< Nothing is further below the loudest of all than that.
+  double top_db = 80;  ///< Values are at least the maximum less this.
   double mag_exp = 2;
   double min_power = 1e-10;
   double ref_power = 1;

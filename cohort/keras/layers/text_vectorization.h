@@ -164,7 +164,7 @@ class TextVectorizationLayer : public LayerImpl<TextVectorizationConfig, Adaptin
 };
 
 /// Texts in lower case and without punctuation, split at white space, as the numbers of their words
-/// in a vocabulary, 0 behind the last; or as one vector of what words a text has.
+/// in a vocabulary, padded with 0; or as one vector of what words a text has.
 /// Lower case is that of ASCII, as in TensorFlow.
 /// Shapes: [b] or [b, 1] to [b, output_sequence_length], int64; "multi_hot" and "count", int64, and
 /// "tf_idf", float32: [b, vocabulary_size()]. Errors: as StringLookup.

@@ -83,8 +83,8 @@ Tensor categorical_generalized_cross_entropy(const Tensor& y_true, const Tensor&
 
 /// 1 - 2 |both| / (|true| + |pred|).
 Tensor dice(const Tensor& y_true, const Tensor& y_pred, const Axes& axes = {});
-/// Dice with weights: alpha for what was missed, beta for what was found too much, as Keras names
-/// them.
+/// Dice with weights: alpha of false negatives, beta of false positives, by Keras's formula (whose
+/// documentation says it the other way round).
 Tensor tversky(const Tensor& y_true, const Tensor& y_pred, double alpha = 0.5, double beta = 0.5,
                const Axes& axes = {});
 

@@ -23,7 +23,7 @@ class FunctionLoss final : public LossBase {
   Config get_config() const override {
     throw Unimplemented(
         "[loss.get_config] expected a loss with a name or a class, got a function, which no config "
-        "can hold: derive of keras::LossImpl and register the class");
+        "can hold: derive from keras::LossImpl and register the class");
   }
   Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
     // [b] minus [b, 1] would be the differences of all pairs of rows.

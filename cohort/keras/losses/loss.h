@@ -139,7 +139,7 @@ class Loss {
   Reduction reduction() const { return base().reduction(); }
   /// Errors: FailedPrecondition for an empty handle.
   LossBase& base() const;
-  /// What the loss has to be made with. Errors: Unimplemented for a function.
+  /// The options that make the same loss. Errors: Unimplemented for a function.
   Config get_config() const { return base().get_config(); }
   /// The name that it was given by, else its class and config; null of none. Errors: as get_config.
   Config serialize() const;

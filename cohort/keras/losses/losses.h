@@ -102,7 +102,7 @@ class Huber : public Loss {
   explicit Huber(HuberOptions options = {});
 };
 
-// What the next compute stands with the functions of their names in functions.h.
+// The next ones compute the functions of the same names in functions.h.
 
 class MeanAbsolutePercentageError : public Loss {
  public:

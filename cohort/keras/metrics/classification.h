@@ -88,12 +88,12 @@ struct PrecisionOptions {
   }
 };
 using RecallOptions = PrecisionOptions;
-/// Right ones among those that were said; 0 if there are none.
+/// True positives / predicted positives; 0 if there are none.
 class Precision : public Metric {
  public:
   explicit Precision(PrecisionOptions options = {});
 };
-/// Right ones among those that there are; 0 if there are none.
+/// True positives / actual positives; 0 if there are none.
 class Recall : public Metric {
  public:
   explicit Recall(RecallOptions options = {});
@@ -189,7 +189,7 @@ class FBetaScore : public Metric {
 
 // Intersection over union of classes: what is both, over what is either. Of class numbers, or of
 // scores with sparse false. Class numbers outside [0, num_classes) are left out. With a whole
-// dtype, as by default, sample weights are cut to whole numbers, as in Keras.
+// dtype, as by default, sample weights are truncated to integers, as in Keras.
 
 struct IoUOptions {
   std::optional<int64_t> ignore_class = {};  ///< Of targets.

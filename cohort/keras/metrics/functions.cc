@@ -205,7 +205,7 @@ class FunctionMetric final : public internal::MeanMetric {
   Config get_config() const override {
     throw Unimplemented(str_cat("[", name(),
                                 ".get_config] expected a metric with a name or a class, got a "
-                                "function, which no config can hold: derive of keras::MetricImpl "
+                                "function, which no config can hold: derive from keras::MetricImpl "
                                 "and register the class"));
   }
   void update_state(const Tensor& y_true, const Tensor& y_pred,

@@ -84,8 +84,8 @@ class MetricBase : public Serializable {
   virtual void update_state(const Tensor& y_true, const Tensor& y_pred,
                             const Tensor& sample_weight) = 0;
   virtual Tensor result() = 0;
-  /// True for one that weighs what a mask leaves out with 0: the means of a function, as in Keras,
-  /// where all others count masked steps like any.
+  /// True for one that gives masked steps the weight 0: the means of a function, as in Keras, where
+  /// all other metrics count masked steps like any.
   virtual bool heeds_masks() const { return false; }
   /// True for a metric of values, which come as y_pred: keras::Mean, Sum.
   virtual bool takes_values() const { return false; }
@@ -192,9 +192,9 @@ class Metric {
   Metric resolve(const Shape& y_true, const Shape& y_pred) const;
   /// Errors: FailedPrecondition for a name.
   MetricBase& base() const;
-  /// What the metric has to be made with. Errors: as base(); Unimplemented for a class that does
-  /// not
-  ///         say it.
+  /// The options that make the same metric.
+  /// Errors: as base(); Unimplemented for a class that does not override
+  ///         get_config().
   Config get_config() const { return base().get_config(); }
   /// A name as it is, else the class and the config. Errors: Unimplemented, as get_config().
   Config serialize() const;

@@ -23,7 +23,7 @@ class Mean : public Metric {
  public:
   explicit Mean(std::string name = "mean");
   void update_state(const Tensor& values, const Tensor& sample_weight = {}) const;
-  /// Adds to the two sums behind the mean: what a training loop knows as numbers already.
+  /// Adds to the mean's two sums, for loops that have computed their parts already.
   void add(double weighted_sum, double weight) const;
 };
 

@@ -98,10 +98,10 @@ void add_merging(Conversions& all);
 void add_recurrent(Conversions& all);
 void add_attention(Conversions& all);
 void add_preprocessing(Conversions& all);
-/// Of nodes of a drawing that are no layers: see internal/operation.h.
+/// Of a functional model's nodes that are no layers: see internal/operation.h.
 Values convert_operation(const Call& c, const data::TensorSpec& output);
 
-/// Walks over a model. Threads: bound to one.
+/// Exports a model, layer by layer. Threads: bound to one.
 class Exporter {
  public:
   Exporter();

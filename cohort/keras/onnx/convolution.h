@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Windows that walk over axes in space, as ONNX is told of them. Internal.
+// Sliding windows over spatial axes, as ONNX describes them. Internal.
 #pragma once
 
 #include <string>

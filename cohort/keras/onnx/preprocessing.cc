@@ -62,7 +62,7 @@ Values encoded(const Call& c, const std::string& numbers, const std::string& mod
     const bool squeezes = c.rank() > 1 && c.shape().back() == 1;
     return only(squeezes ? c.g("Squeeze", {y, c.g.ints({-2})}) : y);
   }
-  if (c.rank() < 2) c.refuse("of inputs without an axis behind the batch");
+  if (c.rank() < 2) c.refuse("of inputs without an axis after the batch");
   const char* op = mode == "count" ? "ReduceSum" : "ReduceMax";
   return only(c.g(op, {y, c.g.ints({1})}, {{"keepdims", int64_t{0}}}));
 }

@@ -246,7 +246,7 @@ class FunctionSchedule final : public ScheduleBase {
   Config get_config() const override {
     throw Unimplemented(
         "[learning_rate.get_config] expected a number or a schedule with a class, got a function: "
-        "derive of keras::ScheduleBase and register the class");
+        "derive from keras::ScheduleBase and register the class");
   }
 
  private:

@@ -105,8 +105,8 @@ struct CosineDecayOptions {
 LearningRate CosineDecay(double initial, int64_t decay_steps, CosineDecayOptions options = {});
 
 struct CosineDecayRestartsOptions {
-  double t_mul = 2;  ///< Each period is so much longer than the one before.
-  double m_mul = 1;  ///< Each begins at so much of the rate that the one before began at.
+  double t_mul = 2;  ///< Each period is this many times as long as the one before.
+  double m_mul = 1;  ///< Each begins at this multiple of the first rate of the one before.
   double alpha = 0;  ///< The lowest rate, as a share of the rate at the start.
 };
 /// Half cosines, one after another. Errors: InvalidArgument for numbers that make no periods.

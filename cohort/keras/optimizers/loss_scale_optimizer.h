@@ -18,7 +18,7 @@ namespace cohort::keras {
 
 struct LossScaleOptions {
   double initial_scale = 32768;  ///< 2^15.
-  /// The scale is doubled after so many updates in a row with finite gradients.
+  /// The scale is doubled after this many updates in a row with finite gradients.
   int dynamic_growth_steps = 2000;
   std::string name = {};
 };

@@ -46,7 +46,7 @@ namespace cohort::keras {
 
 struct ApplyOptions {
   /// Every replica applies its own gradients to its own copies, e.g. because they were reduced
-  /// already. Copies and slots of the replicas part where gradients differ, and stay apart.
+  /// already. Where gradients differ the replicas' copies and slots diverge, and stay different.
   /// Errors: Unimplemented where replicas share one copy of the variables (central storage).
   bool skip_gradients_aggregation = false;
 };
@@ -110,8 +110,8 @@ class OptimizerBase : public Serializable {
                         GradientTape& tape);
   virtual Tensor scale_loss(const Tensor& loss) const { return loss; }
   virtual void finalize_variable_values();
-  /// For SwapEMAWeights, cross-replica: the variables and their averages change places unless they
-  /// are where they shall be. Before the first update nothing is done.
+  /// For SwapEMAWeights, cross-replica: exchanges the variables with their averages, unless that is
+  /// done already. Before the first update nothing is done.
   /// Errors: FailedPrecondition without use_ema; Unimplemented where servers keep the variables.
   virtual void swap_averages(bool into_model);
   virtual bool model_has_averages() const { return model_has_averages_; }
@@ -251,8 +251,8 @@ concept IsNothing = std::same_as<N, Nothing>;
 class Optimizer {
  public:
   Optimizer() = default;  ///< None.
-  /// "adam", "sgd", "rmsprop", "adamw", "adagrad", "adadelta", "adamax", "nadam", "ftrl" or "lion"
-  /// with Keras's defaults. Errors: InvalidArgument that lists the known names.
+  /// "adam", "sgd", "rmsprop", "adamw", "adagrad", "adadelta", "adamax", "nadam", "ftrl", "lion",
+  /// "lamb", "adafactor" or "muon", with Keras's defaults. Errors: InvalidArgument that lists them.
   Optimizer(const char* name);         // NOLINT: implicit by design
   Optimizer(const std::string& name);  // NOLINT
   template <std::derived_from<OptimizerBase> O>
@@ -274,8 +274,8 @@ class Optimizer {
   /// gradient stay as they are, with one warning.
   /// With gradient_accumulation_steps n, the first n - 1 of n calls only add to the replica's own
   /// sums; the n-th takes the mean over the n calls as the gradient (a call that brought none
-  /// counts as zero). A failed run drops what was summed. Constraints hold behind every call, as in
-  /// Keras (on parameter servers behind every update), for the variables that it has a gradient
+  /// counts as zero). A failed run drops what was summed. Constraints hold after every call, as in
+  /// Keras (on parameter servers after every update), for the variables that it has a gradient
   /// for or updates.
   /// A strategy may decide otherwise how the replicas' gradients update (its do_apply_gradients).
   /// Order: a merge point (when accumulating, the n-th call only, and every one where replicas
@@ -284,7 +284,7 @@ class Optimizer {
   /// Errors: InvalidArgument if all gradients are none, or for variables it was not built with;
   ///         FailedPrecondition cross-replica with several replicas.
   /// Cost: gradients that the caller keeps (a variable that is not moved in, a handle or a view of
-  ///       one) may cost a second meeting, behind which they may be written.
+  ///       one) may cost a second meeting, after which they may be written.
   void apply_gradients(Gradients gradients, ApplyOptions options = {}) const {
     // By value: what the caller keeps has another handle then, by which the update sees it.
     base().apply_gradients(gradients, options);
@@ -332,7 +332,7 @@ class Optimizer {
   const std::string& name() const { return base().name(); }
   /// Errors: FailedPrecondition for an empty handle.
   OptimizerBase& base() const;
-  /// What the optimizer has to be made with to go on at its rate. Errors: Unimplemented for a
+  /// The options that make the same optimizer, at its present rate. Errors: Unimplemented for a
   ///         schedule that is a function, and for a class that does not say it.
   Config get_config() const { return base().get_config(); }
   /// With its class; null of none. Errors: as get_config().

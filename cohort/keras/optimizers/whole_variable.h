@@ -41,7 +41,7 @@ struct LambOptions {
     f("epsilon", c.epsilon);
   }
 };
-/// Adam whose step is as long, for each variable, as the variable times the rate.
+/// Adam whose step is scaled, for each variable, to the norm of the variable times the rate.
 class Lamb : public Optimizer {
  public:
   explicit Lamb(LambOptions options = {});
