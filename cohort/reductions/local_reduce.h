@@ -17,8 +17,8 @@ std::vector<Tensor> brought_to(c10::Device place, std::span<const Tensor> values
 
 /// Element-wise over tensors of equal shape and dtype, strictly in their order: the same bits
 /// every time. Of one tensor it is that tensor. Where they are on several devices, on the first
-/// one's. Errors: InvalidArgument that names both shapes or dtypes; for a kMean of integers, for
-/// kSum,
+/// one's.
+/// Errors: InvalidArgument that names both shapes or dtypes; for a kMean of integers, for kSum,
 ///         kMean and kProduct of bool, for kMin and kMax of complex numbers.
 Tensor reduce_in_order(ReduceOp op, std::span<const Tensor> values);
 

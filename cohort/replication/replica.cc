@@ -236,7 +236,7 @@ std::vector<NodeId> Replica::required() const {
   if (candidate_ != 0 && waits_for_candidate() && is_close(candidate_)) out.push_back(candidate_);
   if (!proposal_) return out;
   // Nobody may be promoted without an update that was acknowledged: from the moment on when the
-  // membership service may make somebody a backup, he counts.
+  // membership service may make a node a backup, it counts.
   for (const NodeId node : proposal_->backups) {
     if (std::find(out.begin(), out.end(), node) == out.end()) out.push_back(node);
   }
