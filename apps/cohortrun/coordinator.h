@@ -15,7 +15,7 @@
 namespace cohortrun {
 
 /// Which failures are met by a restart: none, all, those with an exit code of at least 128
-/// (signals, and what asks for it; Kubernetes' ExitCode policy).
+/// (signals, and what asks for it; Kubeflow's ExitCode policy).
 enum class RestartPolicy { kNever, kOnFailure, kExitCode };
 
 struct JobSettings {

@@ -177,7 +177,7 @@ void read_outputs(const Texts& t, OutputOptions* output) {
   const bool any = !t.redirects.empty() || !t.tee.empty();
   if (output->log_dir.empty() && (output->redirects != 0 || output->tee != 0 ||
                                   !output->redirects_of.empty() || !output->tee_of.empty())) {
-    throw std::runtime_error("expected --log-dir beside --redirects or --tee, got none");
+    throw std::runtime_error("expected --log-dir with --redirects or --tee, got none");
   }
   if (!any) output->tee = 3;
 }
@@ -224,7 +224,7 @@ void read_tasks(const Texts& t, Options* o) {
   const bool by_job = o->tasks.workers > 0 || o->tasks.ps > 0 || o->tasks.chief;
   if (o->nodes > 1 && (by_job || o->tasks.evaluator || !o->hosts.empty())) {
     throw std::runtime_error(
-        "expected --nproc-per-node beside --nnodes; --workers, --ps, --chief and --evaluator are "
+        "expected --nproc-per-node with --nnodes; --workers, --ps, --chief and --evaluator are "
         "for one host, or for --hostfile, got both");
   }
   // In a container PET_NPROC_PER_NODE is there for everybody.
