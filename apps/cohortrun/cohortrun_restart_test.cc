@@ -87,6 +87,25 @@ TEST(CohortrunRestart, AWorkerBesideParameterServersBeginsAgainAlone) {
   EXPECT_EQ(count_of(ran.text, "[ps 0] begins"), 1) << ran.text;
 }
 
+TEST(CohortrunRestart, AChiefThatWasKilledBeginsAgainAlone) {
+  const Ran ran = run(
+      "--chief --workers 1 --ps 1 --max-restarts 1" +
+      servers_job("chief*) [ $COHORT_RESTART_COUNT = 1 ] || kill -9 $$;; *", "exec sleep 1000;;"));
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(ran.has("[chief 0] begins as number 1")) << ran.text;
+  EXPECT_EQ(count_of(ran.text, "[worker 0] begins"), 1) << ran.text;
+  EXPECT_EQ(count_of(ran.text, "[ps 0] begins"), 1) << ran.text;
+}
+
+// What its program cannot go on from may be the others' state, too.
+TEST(CohortrunRestart, AChiefThatEndsWithAnErrorIsTheJobs) {
+  const Ran ran =
+      run("--chief --ps 1 --max-restarts 1" +
+          servers_job("chief*) exit $((1 - COHORT_RESTART_COUNT));; *", "exec sleep 1000;;"));
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_EQ(count_of(ran.text, "starting all tasks again"), 1) << ran.text;
+}
+
 TEST(CohortrunRestart, AParameterServerBeginsAgainAloneAsOftenAsItMay) {
   const Ran ran = run("--chief --ps 1 --max-restarts 2" +
                       servers_job("ps*) exit 140;; *", "exec sleep 1000;;"));

@@ -248,12 +248,14 @@ bool Coordinator::is_server(const Task& task) const {
   return task.type == "ps" || (chief_done_ && task.type == "worker");
 }
 
-// A parameter server or a worker alone, where the job has parameter servers: the chief waits for
-// it, and the others go on. False: its failure is the job's.
+// A task alone, where the job has parameter servers: the chief waits for a worker or a server that
+// comes back, and those for a chief that was killed. False: its failure is the job's, as that of a
+// chief whose program ends itself.
 bool Coordinator::start_again(std::size_t node, const Event& event) {
   const Task& task = tasks_[node][event.task];
   const Failure failure = failure_of(task.name() + nodes_[node]->where(), event);
-  const bool is_one = task.type == "ps" || task.type == "worker";
+  const bool is_one =
+      task.type == "ps" || task.type == "worker" || (task.type == "chief" && failure.killed);
   if (!has_servers() || !is_one || asked_ || ask_at_ || !may_restart(failure.code)) return false;
   ++restarts_;
   alive_[node][event.task] = true;

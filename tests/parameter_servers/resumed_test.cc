@@ -77,6 +77,20 @@ INSTANTIATE_TEST_SUITE_P(Places, ResumedAt,
                                            "coordinator.settled#30",
                                            "coordinator.before_journal#20"));
 
+// cohortrun starts the chief again, alone.
+TEST_F(ResumedJob, CohortrunStartsTheProgramAgain) {
+  std::filesystem::create_directories(folder_);
+  const std::string program =
+      str_cat("[ $COHORT_RESTART_COUNT = 0 ] && export COHORT_FAILPOINTS=",
+              killing("coordinator.settles#30"), "; exec " RESUMED_PROGRAM " ", kResumedCount,
+              " 1 ", folder_, " 0");
+  Process run({COHORTRUN, "--ps", "2", "--workers", "2", "--chief", "--max-restarts", "1",
+               "--prefix", "none", "--", "sh", "-c", program});
+  EXPECT_EQ(run.wait(), 0) << run.text();
+  expect_all(run.text());
+  expect_read(run.text());
+}
+
 bool is_stopped(pid_t pid) {
   std::ifstream in(str_cat("/proc/", pid, "/stat"));
   std::string text;
