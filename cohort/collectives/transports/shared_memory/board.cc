@@ -172,6 +172,10 @@ bool SharedBoard::has_posted(const ExchangeKey& key) const {
   return lanes_[lane_of(key)].held[key.sequence % kSlots] >= stamp_of(key.sequence);
 }
 
+bool SharedBoard::is_slot_used_again(const ExchangeKey& key) const {
+  return lanes_[lane_of(key)].held[key.sequence % kSlots] > stamp_of(key.sequence);
+}
+
 bool SharedBoard::has_come(int peer, const ExchangeKey& key) const {
   return post_of(peer, key).stamp.load(std::memory_order_acquire) == stamp_of(key.sequence);
 }

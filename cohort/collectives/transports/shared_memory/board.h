@@ -70,6 +70,8 @@ class SharedBoard {
 
   /// This rank has shown its post; another one may have its slot by now.
   bool has_posted(const ExchangeKey& key) const;
+  /// Another of this rank's posts has the slot that this one had.
+  bool is_slot_used_again(const ExchangeKey& key) const;
   bool has_come(int peer, const ExchangeKey& key) const;
   CallSignature signature(int peer, const ExchangeKey& key) const;
   /// What the peer has for this rank.

@@ -224,13 +224,14 @@ bool SharedMeeting::is_intact(const Exchange& exchange) const {
 }
 
 void SharedMeeting::finish(const Exchange& exchange) {
-  // Who sleeps for a slot does so for anything that a peer does, and each peer's next post will do:
-  // it stands behind what it has finished.
+  // Who sleeps for a slot does so for anything that a peer does. This rank's post that needs the
+  // same slot of the peers rings them after this, unless it is there already: then this has to.
   const auto is_awaited = [&](const ExchangePart& part) {
     return !board_.has_come(part.peer, exchange.key) ||
            board_.piece(part.peer, exchange.key).is_awaited != 0;
   };
-  const bool tells = std::any_of(exchange.parts.begin(), exchange.parts.end(), is_awaited);
+  const bool tells = board_.is_slot_used_again(exchange.key) ||
+                     std::any_of(exchange.parts.begin(), exchange.parts.end(), is_awaited);
   board_.finish(exchange.key);
   if (tells) tell(board_.event_of(exchange.key, SharedBoard::Shown::kFinish));
 }
