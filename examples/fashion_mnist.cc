@@ -23,8 +23,8 @@ struct Options {
 };
 
 void declare(examples::Flags& flags, Options& options) {
-  flags.add("--epochs", options.epochs, "Passes over the images")
-      ->envname("COHORT_DEMO_EPOCHS", {.at_least = 1});
+  flags.add("--epochs", options.epochs, "Passes over the images",
+            {.at_least = 1, .variable = "COHORT_DEMO_EPOCHS"});
   flags.add("--batch", options.batch, "Images a step, over all replicas", {.at_least = 1});
   flags.add("--seed", options.seed, "Of the initial weights and the order of the images");
   flags.add("--weights", options.weights, "The file that the weights are written to");

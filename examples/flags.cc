@@ -8,30 +8,33 @@ namespace {
 
 template <class T>
 void add_value(CLI::App& app, const char* name, T& value, const char* meaning,
-               const Allowed& allowed) {
+               const FlagOptions& options) {
   CLI::Option* const option = app.add_option(name, value, meaning);
-  if (allowed.at_least > -std::numeric_limits<double>::infinity()) {
-    option->check(at_least(allowed.at_least));
+  if (options.at_least > -std::numeric_limits<double>::infinity()) {
+    option->check(at_least(options.at_least));
   }
-  if (!allowed.one_of.empty()) option->check(CLI::IsMember(allowed.one_of));
+  if (!options.one_of.empty()) option->check(CLI::IsMember(options.one_of));
+  if (!options.variable.empty()) option->envname(options.variable);
 }
 
 }  // namespace
 
-void Flags::add(const char* name, int& value, const char* meaning, const Allowed& allowed) {
-  add_value(app_, name, value, meaning, allowed);
+void Flags::add(const char* name, int& value, const char* meaning, const FlagOptions& options) {
+  add_value(app_, name, value, meaning, options);
 }
-void Flags::add(const char* name, int64_t& value, const char* meaning, const Allowed& allowed) {
-  add_value(app_, name, value, meaning, allowed);
+void Flags::add(const char* name, int64_t& value, const char* meaning, const FlagOptions& options) {
+  add_value(app_, name, value, meaning, options);
 }
-void Flags::add(const char* name, uint64_t& value, const char* meaning, const Allowed& allowed) {
-  add_value(app_, name, value, meaning, allowed);
+void Flags::add(const char* name, uint64_t& value, const char* meaning,
+                const FlagOptions& options) {
+  add_value(app_, name, value, meaning, options);
 }
-void Flags::add(const char* name, double& value, const char* meaning, const Allowed& allowed) {
-  add_value(app_, name, value, meaning, allowed);
+void Flags::add(const char* name, double& value, const char* meaning, const FlagOptions& options) {
+  add_value(app_, name, value, meaning, options);
 }
-void Flags::add(const char* name, std::string& value, const char* meaning, const Allowed& allowed) {
-  add_value(app_, name, value, meaning, allowed);
+void Flags::add(const char* name, std::string& value, const char* meaning,
+                const FlagOptions& options) {
+  add_value(app_, name, value, meaning, options);
 }
 void Flags::add(const char* name, bool& value, const char* meaning) {
   app_.add_flag(name, value, meaning);

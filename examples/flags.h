@@ -26,10 +26,11 @@ class App;
 
 namespace examples {
 
-/// What a value may be. What is no number, or too large for its variable, is refused anyway.
-struct Allowed {
+/// What is no number, or too large for its variable, is refused without being told.
+struct FlagOptions {
   double at_least = -std::numeric_limits<double>::infinity();
   std::vector<std::string> one_of = {};  ///< Empty: any text.
+  std::string variable = {};  ///< Of the environment: the value if the flag is not given.
 };
 
 /// The flags of a program. Each has the value of its variable where it is not given; a `bool` is
@@ -38,11 +39,12 @@ class Flags {
  public:
   explicit Flags(CLI::App& app) : app_(app) {}
 
-  void add(const char* name, int& value, const char* meaning, const Allowed& allowed = {});
-  void add(const char* name, int64_t& value, const char* meaning, const Allowed& allowed = {});
-  void add(const char* name, uint64_t& value, const char* meaning, const Allowed& allowed = {});
-  void add(const char* name, double& value, const char* meaning, const Allowed& allowed = {});
-  void add(const char* name, std::string& value, const char* meaning, const Allowed& allowed = {});
+  void add(const char* name, int& value, const char* meaning, const FlagOptions& options = {});
+  void add(const char* name, int64_t& value, const char* meaning, const FlagOptions& options = {});
+  void add(const char* name, uint64_t& value, const char* meaning, const FlagOptions& options = {});
+  void add(const char* name, double& value, const char* meaning, const FlagOptions& options = {});
+  void add(const char* name, std::string& value, const char* meaning,
+           const FlagOptions& options = {});
   void add(const char* name, bool& value, const char* meaning);
 
  private:
