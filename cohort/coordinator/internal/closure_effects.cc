@@ -16,7 +16,6 @@ namespace {
 
 // As long as a call to a group of servers may take, which finds another one of them meanwhile.
 constexpr std::chrono::minutes kMostSettling{1};
-constexpr uint64_t kUndecided = uint64_t{1} << 32;
 
 }  // namespace
 
@@ -45,8 +44,8 @@ void settle_decided(Journal& journal, ParameterServers& servers) {
     servers.settle({each}, 1, errors);
     journal.end(each.closure, errors.at(0) ? unsettled_error(errors[0]) : nullptr);
   }
-  // Those that had a number and were not decided are below, also where a clock was set back.
-  servers.begin_closures_behind(journal.last_closure() + kUndecided);
+  // Those that had a number and were not decided are below: each process has its own range.
+  servers.begin_closures_behind(journal.last_closure());
   std::vector<std::exception_ptr> none;
   servers.settle({}, servers.next_closure(), none);
 }

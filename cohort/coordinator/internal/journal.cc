@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -29,6 +30,17 @@ constexpr std::size_t kRecordHead = sizeof(uint64_t) + sizeof(uint32_t);
 constexpr std::size_t kRecordTail = sizeof(uint32_t);
 // Results have 63 MiB at most.
 constexpr uint64_t kMostRecord = uint64_t{128} << 20;
+// More functions than one process numbers.
+constexpr uint64_t kOneRange = uint64_t{1} << 32;
+
+// Above all numbers of those before it, whether they were decided or not, and also where a clock was
+// set back: numbers begin at the clock's microseconds where there is no journal.
+uint64_t range_behind(uint64_t last) {
+  using std::chrono::microseconds;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto clock = static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(now).count());
+  return std::max(clock, last + kOneRange);
+}
 
 std::string framed(const std::string& record) {
   const uint64_t length = record.size();
@@ -309,8 +321,9 @@ static EncodedValues begin_record(bool resumes, bool has_work, uint64_t last_clo
 
 void Journal::begin(uint64_t session, bool resumes) {
   const base::MutexLock lock(mutex_);
-  if (!resumes) return replace(begin_record(false, false, last_closure_, {session}));
-  append(begin_record(true, has_work_, last_closure_, {session}));
+  const uint64_t base = range_behind(last_closure_);
+  if (!resumes) return replace(begin_record(false, false, base, {session}));
+  append(begin_record(true, has_work_, base, {session}));
   sync_to(end_);
 }
 

@@ -54,8 +54,9 @@ class Journal {
   bool can_resume() const;
   /// Those in which the servers' state may be that of this journal.
   std::vector<uint64_t> sessions() const;
-  /// Before servers hear of the session. Without `resumes` variables are new ones, and everything
-  /// is forgotten.
+  /// Before servers hear of the session: numbers of its functions are those behind last_closure()
+  /// from here on, which no process before it has had. Without `resumes` variables are new ones,
+  /// and everything is forgotten.
   void begin(uint64_t session, bool resumes);
 
   /// The function counts, and servers are going to be told. `key` may be without an id.
@@ -66,7 +67,8 @@ class Journal {
   void finish(const JournalKey& key, const EncodedValues& value);
   /// What was decided and has not ended.
   std::vector<ClosureSettlement> open() const;
-  /// The greatest number of a function that was decided; 0: none.
+  /// The greatest number of a function that was decided, or what begin() has put the next ones
+  /// behind; 0: none.
   uint64_t last_closure() const;
 
   /// The result. Nothing: it has not ended. Errors: FailedPrecondition that names both, where the

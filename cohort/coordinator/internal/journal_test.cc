@@ -79,7 +79,7 @@ TEST_F(JournalTest, TheNextOneFindsWhatWasWritten) {
   EXPECT_EQ(decoded(*journal->find(key("once"))), 2);
   EXPECT_FALSE(journal->find(key("open")));
   expect_error(ErrorCode::kUnknown, {"the disk is full"}, [&] { journal->find(key("failed")); });
-  EXPECT_EQ(journal->last_closure(), 8);
+  EXPECT_GT(journal->last_closure(), 8);
   const auto left = journal->open();
   ASSERT_EQ(left.size(), 2);
   EXPECT_EQ(left[0].closure, 6);
@@ -139,6 +139,7 @@ TEST_F(JournalTest, OneProcessHasIt) {
 
 TEST_F(JournalTest, NewVariablesForgetEverything) {
   write_some();
+  const uint64_t before = open()->last_closure();
   {
     const auto journal = open();
     journal->begin(12, true);
@@ -152,11 +153,12 @@ TEST_F(JournalTest, NewVariablesForgetEverything) {
   EXPECT_FALSE(journal->find(key("once")));
   EXPECT_TRUE(journal->open().empty());
   EXPECT_EQ(journal->sessions(), Sessions{13});
-  EXPECT_EQ(journal->last_closure(), 8) << "numbers go on";
+  EXPECT_GE(journal->last_closure(), before + 2 * (uint64_t{1} << 32)) << "numbers go on";
 }
 
 TEST_F(JournalTest, WhatIsForgottenTakesNoRoom) {
   write_some();
+  const uint64_t before = open()->last_closure();
   {
     const auto journal = open();
     expect_error<FailedPrecondition>({"that runs, got 2"}, [&] { journal->forget_finished(); });
@@ -170,7 +172,7 @@ TEST_F(JournalTest, WhatIsForgottenTakesNoRoom) {
   const auto journal = open();
   EXPECT_TRUE(journal->can_resume());
   EXPECT_EQ(journal->sessions(), Sessions{11});
-  EXPECT_EQ(journal->last_closure(), 8);
+  EXPECT_EQ(journal->last_closure(), before);
   EXPECT_FALSE(journal->find(key("plain")));
   EXPECT_EQ(decoded(*journal->find(key("next"))), 4);
 }
