@@ -124,19 +124,27 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
   } catch (const Error&) {
     errors.assign(all.size(), std::current_exception());
   }
+  std::set<uint64_t> over;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    try {
-      if (journal_) journal_->end(all[i].closure, errors[i] ? unsettled_error(errors[i]) : nullptr);
-    } catch (const Error&) {
-      if (!errors[i]) errors[i] = std::current_exception();
-    }
+    const bool is_over = write_end(all[i].closure, errors[i]);
+    if (is_told && is_over) over.insert(all[i].closure);
     if (!errors[i]) continue;
     answers[i]->state = CallAnswer::State::kError;
     answers[i]->error = unsettled_error(errors[i]);
   }
   const base::MutexLock lock(mutex_);
-  for (const ClosureSettlement& each : all) {
-    if (is_told) settled_.insert(each.closure);
+  settled_.merge(over);
+}
+
+// What is not over is the next coordinator's, and so servers keep what they have of it.
+bool ClosureEffects::write_end(uint64_t closure, std::exception_ptr& error) {
+  if (!journal_) return true;
+  try {
+    journal_->end(closure, error ? unsettled_error(error) : nullptr);
+    return true;
+  } catch (const Error&) {
+    if (!error) error = std::current_exception();
+    return false;
   }
 }
 

@@ -67,6 +67,8 @@ class ClosureEffects {
   /// Errors: as Journal.
   void write_down(const std::vector<ClosureSettlement>& all,
                   const std::vector<CallAnswer*>& answers);
+  /// Whether it is over, for servers too. `error`: where it is not.
+  bool write_end(uint64_t closure, std::exception_ptr& error);
   void tell(const std::vector<ClosureSettlement>& all, uint64_t floor,
             std::vector<std::exception_ptr>& errors, const std::function<bool()>& goes_on);
 
@@ -77,7 +79,7 @@ class ClosureEffects {
   uint64_t told_ COHORT_GUARDED_BY(mutex_) = 1;  // the servers' floor
   // What each worker runs: the attempt of each.
   std::map<int, std::map<uint64_t, uint64_t>> running_ COHORT_GUARDED_BY(mutex_);
-  std::set<uint64_t> settled_ COHORT_GUARDED_BY(mutex_);  // decided, and told, with an answer
+  std::set<uint64_t> settled_ COHORT_GUARDED_BY(mutex_);  // decided, and over but for end()
   std::map<uint64_t, JournalKey> keys_ COHORT_GUARDED_BY(mutex_);  // of those that have an id
 };
 

@@ -7,8 +7,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +29,19 @@ EncodedValues encoded_number(double x) {
   ValueWriter out;
   write_value(out, x);
   return std::move(out).finish();
+}
+
+JournalKey key_of(const std::string& id) { return journal_key(id, "add", encoded_number(1)); }
+double number_in(const std::optional<EncodedValues>& values) {
+  if (!values) return -1;
+  ValueReader in(*values);
+  return read_value<double>(in);
+}
+
+// Which write of the journal fails; 0: none (more).
+std::atomic<int> g_failing_write{0};
+int fail_write(const char* call, const std::string& /*path*/) {
+  return std::string(call) == "write" && --g_failing_write == 0 ? ENOSPC : 0;
 }
 
 class ClosureEffectsTest : public ::testing::Test {
@@ -50,6 +66,33 @@ class ClosureEffectsTest : public ::testing::Test {
     return servers_->make_or_bind({.name = "w", .shape = {1}}, [](int64_t rows, int64_t /*first*/) {
       return full({rows}, 0.0);
     });
+  }
+  /// A function whose worker has answered that it has added one and gives 7.
+  RunAnswer run(ClosureEffects& effects, const std::string& id) const {
+    const uint64_t closure = effects.open(key_of(id));
+    const uint64_t attempt = effects.begin(0, closure);
+    RunAnswer out;
+    out.calls.push_back({.id = closure,
+                         .state = CallAnswer::State::kValue,
+                         .prepared = prepare(*servers_, h_, closure, attempt),
+                         .value = encoded_number(7)});
+    return out;
+  }
+  static void settle(ClosureEffects& effects, RunAnswer& answer) {
+    effects.settle(0, answer, [] { return false; });
+  }
+  static void fail_write_of_journal(int which) {
+    g_failing_write = which;
+    base::g_fault_hook = &fail_write;
+  }
+  /// The next process finds that it has counted, and once.
+  void expect_counted_by_the_next(const std::string& id) const {
+    const auto journal = open_journal();
+    journal->begin(12, true);
+    const auto servers = test_.connect();
+    settle_decided(*journal, *servers);
+    EXPECT_EQ(number_in(journal->find(key_of(id))), 7);
+    EXPECT_EQ(value(), 1);
   }
   float value() const { return servers_->pull(h_).item<float>(); }
 
@@ -82,6 +125,26 @@ TEST_F(ClosureEffectsTest, AProcessThatDecidesNothingHasItsOwnNumbersAllTheSame)
     prepare(*servers, h_, id, 1);  // which is left there
     ids.push_back(id);
   }
+}
+
+
+TEST_F(ClosureEffectsTest, AnEndThatCannotBeWrittenIsLeftToTheNextProcess) {
+  {
+    const auto journal = open_journal();
+    journal->begin(11, false);
+    ClosureEffects effects(servers_, journal);
+    RunAnswer answer = run(effects, "a");
+    fail_write_of_journal(2);  // behind what says that it is decided
+    settle(effects, answer);
+    effects.end(answer.calls[0].id);
+    EXPECT_EQ(value(), 1);
+    expect_error(ErrorCode::kUnknown, {"schedule_exactly_once"},
+                 [&] { std::rethrow_exception(answer.calls[0].error); });
+    // Else it would count twice.
+    expect_error(ErrorCode::kUnknown, {"\"a\"", "start the chief again"},
+                 [&] { journal->find(key_of("a")); });
+  }
+  expect_counted_by_the_next("a");
 }
 
 }  // namespace

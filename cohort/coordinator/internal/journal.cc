@@ -387,6 +387,9 @@ uint64_t Journal::last_closure() const {
 
 std::optional<EncodedValues> Journal::find(const JournalKey& key) const {
   const base::MutexLock lock(mutex_);
+  for (const auto& [closure, one] : open_) {
+    if (one.entry.key.id == key.id) throw_open(one.entry.key, key);
+  }
   const auto found = finished_.find(key.id);
   if (found == finished_.end()) return std::nullopt;
   const Entry& entry = found->second;
@@ -411,9 +414,18 @@ void check_same(const JournalKey& before, const JournalKey& now) {
                      "; give what is another call another id");
 }
 
+void Journal::throw_open(const JournalKey& before, const JournalKey& now) {
+  check_same(before, now);
+  throw Error(ErrorCode::kUnknown,
+              str_cat("[schedule] expected that the function of the id \"", now.id,
+                      "\" has ended; it counts, but it could not be written down that all parameter "
+                      "servers have done its changes: start the chief again, which tells them"));
+}
+
 void Journal::forget_finished() {
   const base::MutexLock lock(mutex_);
-  COHORT_CHECK_STATE(open_.empty(), "[journal] expected no function that runs, got ", open_.size());
+  COHORT_CHECK_STATE(open_.empty(), "[journal] expected no function that runs, or of which servers "
+                     "are still to be told, got ", open_.size());
   replace(begin_record(/*resumes=*/false, has_work_, last_closure_, sessions_));
 }
 

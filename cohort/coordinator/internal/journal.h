@@ -72,7 +72,8 @@ class Journal {
   uint64_t last_closure() const;
 
   /// The result. Nothing: it has not ended. Errors: FailedPrecondition that names both, where the
-  /// id is another function's or of other arguments; what it has ended with.
+  /// id is another function's or of other arguments; what it has ended with; Error of kUnknown
+  ///         where it was decided, and has not ended: for one that does not run any more.
   std::optional<EncodedValues> find(const JournalKey& key) const;
   /// All results are forgotten; what is open stays. The file is replaced whole.
   void forget_finished();
@@ -91,6 +92,7 @@ class Journal {
     ClosureSettlement what = {};
     Entry entry = {};
   };
+  [[noreturn]] static void throw_open(const JournalKey& before, const JournalKey& now);
   void lock_folder();
   void read_all();
   /// The length of the whole record there, with what is around it; 0: none that is whole.

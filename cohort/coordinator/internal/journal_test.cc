@@ -77,7 +77,10 @@ TEST_F(JournalTest, TheNextOneFindsWhatWasWritten) {
   EXPECT_EQ(journal->sessions(), Sessions{11});
   EXPECT_EQ(decoded(*journal->find(key("plain"))), 1);
   EXPECT_EQ(decoded(*journal->find(key("once"))), 2);
-  EXPECT_FALSE(journal->find(key("open")));
+  expect_error(ErrorCode::kUnknown, {"\"open\"", "start the chief again"},
+               [&] { journal->find(key("open")); });
+  expect_error<FailedPrecondition>({"\"open\"", "eval with"},
+                                   [&] { journal->find(journal_key("open", "eval", encoded(1))); });
   expect_error(ErrorCode::kUnknown, {"the disk is full"}, [&] { journal->find(key("failed")); });
   EXPECT_GT(journal->last_closure(), 8);
   const auto left = journal->open();
@@ -161,7 +164,7 @@ TEST_F(JournalTest, WhatIsForgottenTakesNoRoom) {
   const uint64_t before = open()->last_closure();
   {
     const auto journal = open();
-    expect_error<FailedPrecondition>({"that runs, got 2"}, [&] { journal->forget_finished(); });
+    expect_error<FailedPrecondition>({"that runs", "got 2"}, [&] { journal->forget_finished(); });
     journal->end(6, nullptr);
     journal->end(8, nullptr);
     journal->forget_finished();
