@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "cohort/base/strings.h"
 #include "cohort/cluster/cluster_resolver.h"
@@ -28,6 +32,11 @@ double fail_behind(const Variable& v) {
   throw InvalidArgument("as it is meant to");
 }
 double give_back(double x) { return x; }
+std::atomic<bool> g_holds_worker{false};
+void hold_worker() {
+  while (g_holds_worker) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+COHORT_REGISTER_FUNCTION(hold_worker);
 COHORT_REGISTER_FUNCTION(read_and_add);
 COHORT_REGISTER_FUNCTION(fail_behind);
 COHORT_REGISTER_FUNCTION(give_back);
@@ -80,6 +89,35 @@ TEST_F(JournaledFunctions, AreFoundByTheirIds) {
   EXPECT_THROW(coordinator.join(), Error);
   coordinator.forget_finished();
   EXPECT_EQ(coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v)), 50);
+}
+
+// Threads that wait for the same place look again who was before them.
+TEST_F(JournaledFunctions, AreOneFunctionBehindAFullQueue) {
+  const ParameterServerStrategy with_journal = strategy();
+  ClusterCoordinator coordinator(with_journal);
+  const auto scope = with_journal.scope();
+  const Variable v(scalar(0), {.name = "v"});
+  g_holds_worker = true;
+  coordinator.schedule(hold_worker);
+  constexpr int kCapacity = 256 * 1024;
+  std::atomic<int> scheduled{0};
+  std::thread filler([&] {
+    for (int i = 0; i < kCapacity + 300; ++i, ++scheduled) coordinator.schedule(give_back, 1.0);
+  });
+  while (scheduled < kCapacity - 1) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until it waits
+  std::array<double, 2> got = {-1, -1};
+  const auto add = [&](double& out) {
+    out = coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v));
+  };
+  std::thread one([&] { add(got[0]); });
+  std::thread two([&] { add(got[1]); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the same
+  g_holds_worker = false;
+  for (std::thread* each : {&filler, &one, &two}) each->join();
+  coordinator.join();
+  EXPECT_EQ(got, (std::array<double, 2>{0, 0}));
+  EXPECT_EQ(v.value().item<double>(), 1);
 }
 
 }  // namespace

@@ -448,6 +448,7 @@ std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
       return !i.queue.is_full() || i.queue.has_error();
     });
     i.throw_ripe_error();
+    if (auto before = i.named.find(*closure)) return before;  // of another thread that has waited
   }
   // Numbers of their own: what servers remember of some has no gaps then.
   closure->id = closure->counts_once ? i.effects.open(closure->key) : kPlain | ++g_last_plain;
