@@ -93,6 +93,7 @@ void ClosureEffects::end(uint64_t id) {
 void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<bool()>& goes_on) {
   std::vector<ClosureSettlement> all;
   std::vector<CallAnswer*> answers;
+  std::vector<JournalKey> keys;  // which may be cancelled, and forgotten, from here on
   uint64_t floor = 0;
   {
     const base::MutexLock lock(mutex_);
@@ -105,6 +106,8 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
       } else if (commits_.decide(each.id, attempt->second)) {
         all.push_back({.closure = each.id, .attempt = attempt->second, .counts = each.prepared});
         answers.push_back(&each);
+        const auto key = keys_.find(each.id);
+        keys.push_back(key == keys_.end() ? JournalKey() : key->second);
       }
     }
     floor = commits_.floor();
@@ -116,7 +119,7 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
   std::vector<std::exception_ptr> errors;
   bool is_told = false;
   try {
-    write_down(all, answers);
+    write_down(all, keys, answers);
     base::failpoint("coordinator.decided");
     tell(all, floor, errors, goes_on);
     base::failpoint("coordinator.settled");
@@ -150,15 +153,11 @@ bool ClosureEffects::write_end(uint64_t closure, std::exception_ptr& error) {
 
 // Before anybody is told: who comes after this process tells it then.
 void ClosureEffects::write_down(const std::vector<ClosureSettlement>& all,
+                                const std::vector<JournalKey>& keys,
                                 const std::vector<CallAnswer*>& answers) {
   if (!journal_) return;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    JournalKey key;
-    {
-      const base::MutexLock lock(mutex_);
-      if (const auto found = keys_.find(all[i].closure); found != keys_.end()) key = found->second;
-    }
-    journal_->decide(key, all[i], answers[i]->value);
+    journal_->decide(keys[i], all[i], answers[i]->value);
   }
 }
 

@@ -65,7 +65,7 @@ class ClosureEffects {
 
  private:
   /// Errors: as Journal.
-  void write_down(const std::vector<ClosureSettlement>& all,
+  void write_down(const std::vector<ClosureSettlement>& all, const std::vector<JournalKey>& keys,
                   const std::vector<CallAnswer*>& answers);
   /// Whether it is over, for servers too. `error`: where it is not.
   bool write_end(uint64_t closure, std::exception_ptr& error);

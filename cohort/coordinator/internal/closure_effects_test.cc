@@ -44,6 +44,14 @@ int fail_write(const char* call, const std::string& /*path*/) {
   return std::string(call) == "write" && --g_failing_write == 0 ? ENOSPC : 0;
 }
 
+// Who is cancelled between what was decided and what is written.
+std::atomic<ClosureEffects*> g_cancelling{nullptr};
+std::atomic<uint64_t> g_cancelled{0};
+void cancel_there(const char* place) {
+  if (std::string(place) != "coordinator.settles") return;
+  g_cancelling.load()->cancel(g_cancelled, std::make_exception_ptr(Cancelled("all is over")));
+}
+
 class ClosureEffectsTest : public ::testing::Test {
  protected:
   ClosureEffectsTest() { std::filesystem::remove_all(folder_); }
@@ -145,6 +153,20 @@ TEST_F(ClosureEffectsTest, AnEndThatCannotBeWrittenIsLeftToTheNextProcess) {
                  [&] { journal->find(key_of("a")); });
   }
   expect_counted_by_the_next("a");
+}
+
+
+TEST_F(ClosureEffectsTest, OneThatIsCancelledBehindItsDecisionKeepsItsId) {
+  const auto journal = open_journal();
+  journal->begin(11, false);
+  ClosureEffects effects(servers_, journal);
+  RunAnswer answer = run(effects, "a");
+  g_cancelling = &effects;
+  g_cancelled = answer.calls[0].id;
+  base::g_failpoint_hook = &cancel_there;
+  settle(effects, answer);
+  EXPECT_EQ(value(), 1);
+  EXPECT_EQ(number_in(journal->find(key_of("a"))), 7);
 }
 
 }  // namespace
