@@ -161,7 +161,7 @@ TEST_F(ExactlyOnce, AServerThatIsLostMeanwhileLeavesItUnknown) {
   const auto unknown = coordinator_.schedule_exactly_once(add_once, v_, 1.0);
   while (g_failures == 1 << 30) std::this_thread::yield();
   cluster_.stop("ps", 0);
-  expect_error(ErrorCode::kUnknown, {"schedule_exactly_once", "some may be done", "ps 0"},
+  expect_error(ErrorCode::kUnknown, {"schedule_exactly_once", "some may have", "ps 0"},
                [&] { unknown.get(); });
   expect_error<Unavailable>({"ps 0"}, [&] { coordinator_.join(); });
 }
