@@ -194,13 +194,14 @@ void Journal::check_torn(const checkpoint::InputFile& file, uint64_t at) const {
 
 void Journal::open_file(uint64_t end) {
   const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  file_ = std::make_unique<checkpoint::OutputFile>(kJournalOperation, descriptor, path_);
-  descriptor_ = descriptor;
-  if (::ftruncate(descriptor_, static_cast<off_t>(end)) != 0) {
+  auto file = std::make_unique<checkpoint::OutputFile>(kJournalOperation, descriptor, path_);
+  if (::ftruncate(descriptor, static_cast<off_t>(end)) != 0) {
     checkpoint::throw_system(kJournalOperation, path_, errno);
   }
-  file_->flush();
+  file->flush();
   checkpoint::flush_folder(kJournalOperation, options_.folder);
+  file_ = std::move(file);
+  descriptor_ = descriptor;
   end_ = synced_ = end;
 }
 
@@ -334,9 +335,17 @@ void Journal::replace(const EncodedValues& record) {
   const std::string all = framed(bytes);
   checkpoint::AtomicFile next(kJournalOperation, path_);
   next.file().write(all.data(), all.size());
-  next.commit();
-  open_file(all.size());
-  take(bytes, {kRecordHead, bytes.size()});
+  next.file().flush();  // a full disk leaves the file of before
+  try {
+    next.commit();
+    open_file(all.size());
+    take(bytes, {kRecordHead, bytes.size()});
+  } catch (...) {
+    // Which of the two files has the name now is not known, nor what lasts.
+    broken_ = std::current_exception();
+    finished_.clear();
+    throw;
+  }
 }
 
 void Journal::decide(const JournalKey& key, const ClosureSettlement& what,
@@ -391,7 +400,10 @@ std::optional<EncodedValues> Journal::find(const JournalKey& key) const {
     if (one.entry.key.id == key.id) throw_open(one.entry.key, key);
   }
   const auto found = finished_.find(key.id);
-  if (found == finished_.end()) return std::nullopt;
+  if (found == finished_.end()) {
+    if (broken_) std::rethrow_exception(broken_);
+    return std::nullopt;
+  }
   const Entry& entry = found->second;
   check_same(entry.key, key);
   if (!entry.error.empty()) throw Error(ErrorCode::kUnknown, entry.error);

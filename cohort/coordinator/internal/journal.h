@@ -73,7 +73,8 @@ class Journal {
 
   /// The result. Nothing: it has not ended. Errors: FailedPrecondition that names both, where the
   /// id is another function's or of other arguments; what it has ended with; Error of kUnknown
-  ///         where it was decided, and has not ended: for one that does not run any more.
+  ///         where it was decided, and has not ended: for one that does not run any more;
+  ///         where nothing can be written any more, and it is not found, the error of that.
   std::optional<EncodedValues> find(const JournalKey& key) const;
   /// All results are forgotten; what is open stays. The file is replaced whole.
   void forget_finished();

@@ -202,6 +202,20 @@ TEST_F(JournalTest, WhatCannotBeWrittenIsTakenBack) {
   EXPECT_EQ(decoded(*open()->find(key("last"))), 9);
 }
 
+// The new file has the name, and what is written would go to the one without.
+TEST_F(JournalTest, AFileThatIsNotReplacedForSureTakesNothingMore) {
+  base::g_fault_hook = &fail_call;
+  const auto journal = open();
+  journal->begin(11, false);
+  journal->finish(key("before"), encoded(1));
+  g_failing_call = "fsync";
+  EXPECT_THROW(journal->forget_finished(), Error);
+  g_failing_call = "";
+  expect_error(ErrorCode::kResourceExhausted, {"[journal]"},
+               [&] { journal->finish(key("lost"), encoded(2)); });
+  expect_error(ErrorCode::kResourceExhausted, {"[journal]"}, [&] { journal->find(key("before")); });
+}
+
 TEST_F(JournalTest, ThreadsWriteTogether) {
   {
     const auto journal = open();
