@@ -121,16 +121,14 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
   try {
     write_down(all, keys, answers);
     base::failpoint("coordinator.decided");
-    tell(all, floor, errors, goes_on);
+    is_told = tell(all, floor, errors, goes_on);
     base::failpoint("coordinator.settled");
-    is_told = true;
   } catch (const Error&) {
     errors.assign(all.size(), std::current_exception());
   }
   std::set<uint64_t> over;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool is_over = write_end(all[i].closure, errors[i]);
-    if (is_told && is_over) over.insert(all[i].closure);
+    if (write_end(all[i].closure, is_told, errors[i])) over.insert(all[i].closure);
     if (!errors[i]) continue;
     answers[i]->state = CallAnswer::State::kError;
     answers[i]->error = unsettled_error(errors[i]);
@@ -140,8 +138,9 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
 }
 
 // What is not over is the next coordinator's, and so servers keep what they have of it.
-bool ClosureEffects::write_end(uint64_t closure, std::exception_ptr& error) {
+bool ClosureEffects::write_end(uint64_t closure, bool is_told, std::exception_ptr& error) {
   if (!journal_) return true;
+  if (!is_told) return false;
   try {
     journal_->end(closure, error ? unsettled_error(error) : nullptr);
     return true;
@@ -162,7 +161,7 @@ void ClosureEffects::write_down(const std::vector<ClosureSettlement>& all,
 }
 
 // It is decided, and so is told until all have heard it: nothing else can end it.
-void ClosureEffects::tell(const std::vector<ClosureSettlement>& all, uint64_t floor,
+bool ClosureEffects::tell(const std::vector<ClosureSettlement>& all, uint64_t floor,
                           std::vector<std::exception_ptr>& errors,
                           const std::function<bool()>& goes_on) {
   const auto limit = std::chrono::steady_clock::now() + kMostSettling;
@@ -170,7 +169,8 @@ void ClosureEffects::tell(const std::vector<ClosureSettlement>& all, uint64_t fl
     std::exception_ptr why;
     bool may_come_back = false;
     try {
-      return servers_->settle(all, floor, errors);
+      servers_->settle(all, floor, errors);
+      return true;
     } catch (const Error& e) {
       why = std::current_exception();
       may_come_back =
@@ -180,7 +180,8 @@ void ClosureEffects::tell(const std::vector<ClosureSettlement>& all, uint64_t fl
     }
     const bool is_time = !all.empty() && std::chrono::steady_clock::now() < limit;
     if (may_come_back && is_time && goes_on()) continue;
-    return errors.assign(all.size(), why);
+    errors.assign(all.size(), why);
+    return !may_come_back;
   }
 }
 

@@ -68,8 +68,9 @@ class ClosureEffects {
   void write_down(const std::vector<ClosureSettlement>& all, const std::vector<JournalKey>& keys,
                   const std::vector<CallAnswer*>& answers);
   /// Whether it is over, for servers too. `error`: where it is not.
-  bool write_end(uint64_t closure, std::exception_ptr& error);
-  void tell(const std::vector<ClosureSettlement>& all, uint64_t floor,
+  bool write_end(uint64_t closure, bool is_told, std::exception_ptr& error);
+  /// False: a server could not be reached, which may come back and does not know of it.
+  bool tell(const std::vector<ClosureSettlement>& all, uint64_t floor,
             std::vector<std::exception_ptr>& errors, const std::function<bool()>& goes_on);
 
   const std::shared_ptr<ParameterServers> servers_;

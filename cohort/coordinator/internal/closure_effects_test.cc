@@ -52,6 +52,10 @@ void cancel_there(const char* place) {
   g_cancelling.load()->cancel(g_cancelled, std::make_exception_ptr(Cancelled("all is over")));
 }
 
+void be_away(const char* place) {
+  if (std::string(place) == "ps.settles") throw Unavailable("the line is cut", "ps 0");
+}
+
 class ClosureEffectsTest : public ::testing::Test {
  protected:
   ClosureEffectsTest() { std::filesystem::remove_all(folder_); }
@@ -167,6 +171,34 @@ TEST_F(ClosureEffectsTest, OneThatIsCancelledBehindItsDecisionKeepsItsId) {
   settle(effects, answer);
   EXPECT_EQ(value(), 1);
   EXPECT_EQ(number_in(journal->find(key_of("a"))), 7);
+}
+
+
+// A server that cannot be reached does its part when it is there again: what the others have done
+// stays no half.
+TEST_F(ClosureEffectsTest, WhatServersCouldNotBeToldIsLeftToTheNextProcess) {
+  {
+    const auto journal = open_journal();
+    journal->begin(11, false);
+    ClosureEffects effects(servers_, journal);
+    RunAnswer answer = run(effects, "a");
+    base::g_failpoint_hook = &be_away;
+    settle(effects, answer);
+    effects.end(answer.calls[0].id);
+    EXPECT_EQ(value(), 0);
+    expect_error(ErrorCode::kUnknown, {"schedule_exactly_once", "the line is cut"},
+                 [&] { std::rethrow_exception(answer.calls[0].error); });
+    expect_error(ErrorCode::kUnknown, {"\"a\""}, [&] { journal->find(key_of("a")); });
+    base::g_failpoint_hook = nullptr;
+    RunAnswer next = run(effects, "b");  // which does not let servers forget the first
+    next.calls[0].state = CallAnswer::State::kError;
+    settle(effects, next);
+    effects.end(next.calls[0].id);
+    next = run(effects, "c");
+    next.calls[0].state = CallAnswer::State::kError;
+    settle(effects, next);
+  }
+  expect_counted_by_the_next("a");
 }
 
 }  // namespace
