@@ -140,7 +140,8 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
 // What is not over is the next coordinator's, and so servers keep what they have of it.
 bool ClosureEffects::write_end(uint64_t closure, bool is_told, std::exception_ptr& error) {
   if (!journal_) return true;
-  if (!is_told) return false;
+  // Nobody will ever tell them what does not stand there: they let go of it.
+  if (!is_told) return journal_->is_undecided(closure);
   try {
     journal_->end(closure, error ? unsettled_error(error) : nullptr);
     return true;

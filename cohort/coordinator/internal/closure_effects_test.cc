@@ -201,5 +201,26 @@ TEST_F(ClosureEffectsTest, WhatServersCouldNotBeToldIsLeftToTheNextProcess) {
   expect_counted_by_the_next("a");
 }
 
+
+TEST_F(ClosureEffectsTest, WhatCannotBeDecidedIsDropped) {
+  const auto journal = open_journal();
+  journal->begin(11, false);
+  ClosureEffects effects(servers_, journal);
+  RunAnswer answer = run(effects, "a");
+  const uint64_t closure = answer.calls[0].id;
+  fail_write_of_journal(1);
+  settle(effects, answer);
+  effects.end(closure);
+  EXPECT_EQ(answer.calls[0].state, CallAnswer::State::kError);
+  EXPECT_FALSE(journal->find(key_of("a")));
+  answer = run(effects, "a");
+  settle(effects, answer);
+  EXPECT_EQ(answer.calls[0].state, CallAnswer::State::kValue);
+  EXPECT_EQ(value(), 1);
+  // Else it, and all behind it, would wait on servers until they are full.
+  expect_error<FailedPrecondition>({"taken for lost"},
+                                   [&] { prepare(*servers_, h_, closure, 2); });
+}
+
 }  // namespace
 }  // namespace cohort::internal::coordinator

@@ -382,6 +382,11 @@ void Journal::finish(const JournalKey& key, const EncodedValues& value) {
   sync_to(end_);
 }
 
+bool Journal::is_undecided(uint64_t closure) const {
+  const base::MutexLock lock(mutex_);
+  return !broken_ && open_.count(closure) == 0;
+}
+
 std::vector<ClosureSettlement> Journal::open() const {
   const base::MutexLock lock(mutex_);
   std::vector<ClosureSettlement> out;

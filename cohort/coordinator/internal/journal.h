@@ -65,6 +65,8 @@ class Journal {
   void end(uint64_t closure, const std::exception_ptr& error);
   /// One that may count several times has ended.
   void finish(const JournalKey& key, const EncodedValues& value);
+  /// Whether the file certainly does not say that it was decided, or says that it has ended, too.
+  bool is_undecided(uint64_t closure) const;
   /// What was decided and has not ended.
   std::vector<ClosureSettlement> open() const;
   /// The greatest number of a function that was decided, or what begin() has put the next ones
