@@ -270,7 +270,8 @@ Journal::Place Journal::append(const EncodedValues& record) {
 
 // One thread at a time, for all that was written before it began.
 void Journal::sync_to(uint64_t end) {
-  while (options_.sync && synced_ < end) {
+  const uint64_t file = replaced_;  // a file that is replaced was on the disk, and has other places
+  while (options_.sync && replaced_ == file && synced_ < end) {
     if (broken_) std::rethrow_exception(broken_);
     if (is_syncing_) {
       synced_again_.wait(mutex_);
@@ -322,15 +323,20 @@ static EncodedValues begin_record(bool resumes, bool has_work, uint64_t last_clo
 
 void Journal::begin(uint64_t session, bool resumes) {
   const base::MutexLock lock(mutex_);
+  wait_until_synced();
   const uint64_t base = range_behind(last_closure_);
   if (!resumes) return replace(begin_record(false, false, base, {session}));
   append(begin_record(true, has_work_, base, {session}));
   sync_to(end_);
 }
 
-void Journal::replace(const EncodedValues& record) {
+// Gives up the mutex: what replace() is told is computed behind it.
+void Journal::wait_until_synced() {
   while (is_syncing_) synced_again_.wait(mutex_);
   if (broken_) std::rethrow_exception(broken_);
+}
+
+void Journal::replace(const EncodedValues& record) {
   const std::string bytes = to_payload(record).text();
   const std::string all = framed(bytes);
   checkpoint::AtomicFile next(kJournalOperation, path_);
@@ -339,6 +345,8 @@ void Journal::replace(const EncodedValues& record) {
   try {
     next.commit();
     open_file(all.size());
+    ++replaced_;
+    synced_again_.notify_all();
     take(bytes, {kRecordHead, bytes.size()});
   } catch (...) {
     // Which of the two files has the name now is not known, nor what lasts.
@@ -441,6 +449,7 @@ void Journal::throw_open(const JournalKey& before, const JournalKey& now) {
 
 void Journal::forget_finished() {
   const base::MutexLock lock(mutex_);
+  wait_until_synced();
   COHORT_CHECK_STATE(open_.empty(), "[journal] expected no function that runs, or of which servers "
                      "are still to be told, got ", open_.size());
   replace(begin_record(/*resumes=*/false, has_work_, last_closure_, sessions_));

@@ -102,6 +102,8 @@ class Journal {
   uint64_t whole_record(const checkpoint::InputFile& file, uint64_t at, std::string& record) const;
   /// Errors: DataLoss where a whole record is behind this place.
   void check_torn(const checkpoint::InputFile& file, uint64_t at) const;
+  void wait_until_synced() COHORT_REQUIRES(mutex_);
+  /// Behind wait_until_synced(), without a wait between them.
   void replace(const EncodedValues& record) COHORT_REQUIRES(mutex_);
   void take(const std::string& record, const Place& place) COHORT_REQUIRES(mutex_);
   void open_file(uint64_t end) COHORT_REQUIRES(mutex_);
@@ -117,6 +119,7 @@ class Journal {
   int descriptor_ COHORT_GUARDED_BY(mutex_) = -1;  // file_'s
   uint64_t end_ COHORT_GUARDED_BY(mutex_) = 0;
   uint64_t synced_ COHORT_GUARDED_BY(mutex_) = 0;
+  uint64_t replaced_ COHORT_GUARDED_BY(mutex_) = 0;  // how often the file was
   bool is_syncing_ COHORT_GUARDED_BY(mutex_) = false;
   std::exception_ptr broken_ COHORT_GUARDED_BY(mutex_);
   bool has_work_ COHORT_GUARDED_BY(mutex_) = false;

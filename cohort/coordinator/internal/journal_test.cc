@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -214,6 +216,52 @@ TEST_F(JournalTest, AFileThatIsNotReplacedForSureTakesNothingMore) {
   expect_error(ErrorCode::kResourceExhausted, {"[journal]"},
                [&] { journal->finish(key("lost"), encoded(2)); });
   expect_error(ErrorCode::kResourceExhausted, {"[journal]"}, [&] { journal->find(key("before")); });
+}
+
+std::atomic<bool> g_holds_sync{false};
+std::atomic<int> g_syncs{0};
+int hold_sync(const char* call, const std::string& /*path*/) {
+  if (std::string(call) != "fdatasync") return 0;
+  ++g_syncs;
+  while (g_holds_sync) std::this_thread::yield();
+  return 0;
+}
+
+// While the disk is waited for, other threads write: what is decided then is not lost, and nobody
+// waits for a place in a file that is no more.
+TEST_F(JournalTest, AFileThatIsReplacedHasWhatWasDecidedMeanwhile) {
+  for (const bool is_decided : {true, false}) {
+    const auto journal = open();
+    journal->begin(11, false);
+    g_holds_sync = true;
+    g_syncs = 0;
+    base::g_fault_hook = &hold_sync;
+    std::thread first([&] { journal->finish(key("first"), encoded(1)); });
+    while (g_syncs == 0) std::this_thread::yield();
+    std::atomic<bool> is_refused{false};
+    std::thread forgetting([&] {
+      try {
+        journal->forget_finished();
+      } catch (const FailedPrecondition&) {
+        is_refused = true;
+      }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until it waits
+    const auto before = std::filesystem::file_size(file());
+    std::thread second([&] {
+      if (is_decided) {
+        journal->decide(key("second"), settlement(5), encoded(2));
+      } else {
+        journal->finish(key("second"), encoded(2));
+      }
+    });
+    while (std::filesystem::file_size(file()) == before) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the same
+    g_holds_sync = false;
+    for (std::thread* each : {&first, &forgetting, &second}) each->join();
+    EXPECT_EQ(is_refused, is_decided);
+    EXPECT_EQ(journal->open().size(), is_decided ? 1 : 0);
+  }
 }
 
 TEST_F(JournalTest, ThreadsWriteTogether) {
