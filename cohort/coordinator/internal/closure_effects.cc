@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/internal/closure_effects.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -94,7 +95,8 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
   std::vector<ClosureSettlement> all;
   std::vector<CallAnswer*> answers;
   std::vector<JournalKey> keys;  // which may be cancelled, and forgotten, from here on
-  uint64_t floor = 0;
+  // Of a coordinator of this process before this one, too, which has left some to the next process.
+  uint64_t floor = journal_ ? journal_->first_open() : ~uint64_t{0};
   {
     const base::MutexLock lock(mutex_);
     const auto attempts = std::exchange(running_[worker], {});
@@ -110,7 +112,7 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
         keys.push_back(key == keys_.end() ? JournalKey() : key->second);
       }
     }
-    floor = commits_.floor();
+    floor = std::min(floor, commits_.floor());
     // Functions that have thrown are behind them: the servers let go of what they had prepared.
     if (all.empty() && (attempts.empty() || floor == told_)) return;
     told_ = floor;

@@ -93,6 +93,15 @@ class ClosureEffectsTest : public ::testing::Test {
   static void settle(ClosureEffects& effects, RunAnswer& answer) {
     effects.settle(0, answer, [] { return false; });
   }
+  /// Functions that throw: the second tells servers that the first has ended.
+  void let_others_fail(ClosureEffects& effects) const {
+    for (const char* id : {"b", "c"}) {
+      RunAnswer answer = run(effects, id);
+      answer.calls[0].state = CallAnswer::State::kError;
+      settle(effects, answer);
+      effects.end(answer.calls[0].id);
+    }
+  }
   static void fail_write_of_journal(int which) {
     g_failing_write = which;
     base::g_fault_hook = &fail_write;
@@ -139,7 +148,6 @@ TEST_F(ClosureEffectsTest, AProcessThatDecidesNothingHasItsOwnNumbersAllTheSame)
   }
 }
 
-
 TEST_F(ClosureEffectsTest, AnEndThatCannotBeWrittenIsLeftToTheNextProcess) {
   {
     const auto journal = open_journal();
@@ -159,7 +167,6 @@ TEST_F(ClosureEffectsTest, AnEndThatCannotBeWrittenIsLeftToTheNextProcess) {
   expect_counted_by_the_next("a");
 }
 
-
 TEST_F(ClosureEffectsTest, OneThatIsCancelledBehindItsDecisionKeepsItsId) {
   const auto journal = open_journal();
   journal->begin(11, false);
@@ -172,7 +179,6 @@ TEST_F(ClosureEffectsTest, OneThatIsCancelledBehindItsDecisionKeepsItsId) {
   EXPECT_EQ(value(), 1);
   EXPECT_EQ(number_in(journal->find(key_of("a"))), 7);
 }
-
 
 // A server that cannot be reached does its part when it is there again: what the others have done
 // stays no half.
@@ -190,17 +196,12 @@ TEST_F(ClosureEffectsTest, WhatServersCouldNotBeToldIsLeftToTheNextProcess) {
                  [&] { std::rethrow_exception(answer.calls[0].error); });
     expect_error(ErrorCode::kUnknown, {"\"a\""}, [&] { journal->find(key_of("a")); });
     base::g_failpoint_hook = nullptr;
-    RunAnswer next = run(effects, "b");  // which does not let servers forget the first
-    next.calls[0].state = CallAnswer::State::kError;
-    settle(effects, next);
-    effects.end(next.calls[0].id);
-    next = run(effects, "c");
-    next.calls[0].state = CallAnswer::State::kError;
-    settle(effects, next);
+    let_others_fail(effects);  // which do not let servers forget the first
+    ClosureEffects second(servers_, journal);
+    let_others_fail(second);  // the same of another coordinator of this process
   }
   expect_counted_by_the_next("a");
 }
-
 
 TEST_F(ClosureEffectsTest, WhatCannotBeDecidedIsDropped) {
   const auto journal = open_journal();
@@ -218,8 +219,7 @@ TEST_F(ClosureEffectsTest, WhatCannotBeDecidedIsDropped) {
   EXPECT_EQ(answer.calls[0].state, CallAnswer::State::kValue);
   EXPECT_EQ(value(), 1);
   // Else it, and all behind it, would wait on servers until they are full.
-  expect_error<FailedPrecondition>({"taken for lost"},
-                                   [&] { prepare(*servers_, h_, closure, 2); });
+  expect_error<FailedPrecondition>({"taken for lost"}, [&] { prepare(*servers_, h_, closure, 2); });
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ constexpr uint64_t kMostRecord = uint64_t{128} << 20;
 // More functions than one process numbers.
 constexpr uint64_t kOneRange = uint64_t{1} << 32;
 
-// Above all numbers of those before it, whether they were decided or not, and also where a clock was
-// set back: numbers begin at the clock's microseconds where there is no journal.
+// Above all numbers of those before it, whether they were decided or not, and also where a clock
+// was set back: numbers begin at the clock's microseconds where there is no journal.
 uint64_t range_behind(uint64_t last) {
   using std::chrono::microseconds;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -402,6 +402,11 @@ std::vector<ClosureSettlement> Journal::open() const {
   return out;
 }
 
+uint64_t Journal::first_open() const {
+  const base::MutexLock lock(mutex_);
+  return open_.empty() ? ~uint64_t{0} : open_.begin()->first;
+}
+
 uint64_t Journal::last_closure() const {
   const base::MutexLock lock(mutex_);
   return last_closure_;
@@ -441,17 +446,20 @@ void check_same(const JournalKey& before, const JournalKey& now) {
 
 void Journal::throw_open(const JournalKey& before, const JournalKey& now) {
   check_same(before, now);
-  throw Error(ErrorCode::kUnknown,
-              str_cat("[schedule] expected that the function of the id \"", now.id,
-                      "\" has ended; it counts, but it could not be written down that all parameter "
-                      "servers have done its changes: start the chief again, which tells them"));
+  throw Error(
+      ErrorCode::kUnknown,
+      str_cat("[schedule] expected that the function of the id \"", now.id,
+              "\" has ended; it counts, but it could not be written down that all parameter "
+              "servers have done its changes: start the chief again, which tells them"));
 }
 
 void Journal::forget_finished() {
   const base::MutexLock lock(mutex_);
   wait_until_synced();
-  COHORT_CHECK_STATE(open_.empty(), "[journal] expected no function that runs, or of which servers "
-                     "are still to be told, got ", open_.size());
+  COHORT_CHECK_STATE(open_.empty(),
+                     "[journal] expected no function that runs, or of which servers "
+                     "are still to be told, got ",
+                     open_.size());
   replace(begin_record(/*resumes=*/false, has_work_, last_closure_, sessions_));
 }
 

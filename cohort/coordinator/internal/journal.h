@@ -69,6 +69,8 @@ class Journal {
   bool is_undecided(uint64_t closure) const;
   /// What was decided and has not ended.
   std::vector<ClosureSettlement> open() const;
+  /// The least number of those; the greatest of all: there are none.
+  uint64_t first_open() const;
   /// The greatest number of a function that was decided, or what begin() has put the next ones
   /// behind; 0: none.
   uint64_t last_closure() const;
