@@ -18,6 +18,17 @@ namespace {
 // As long as a call to a group of servers may take, which finds another one of them meanwhile.
 constexpr std::chrono::minutes kMostSettling{1};
 
+// The same, where the journal has it.
+std::exception_ptr left_error(const std::exception_ptr& why) {
+  return std::make_exception_ptr(
+      Error(ErrorCode::kUnknown,
+            str_cat("[schedule_exactly_once] expected all parameter servers to apply the "
+                    "function's changes, and that it could be written down; some may have, and the "
+                    "function is not run again: start the chief again, which tells the others, or, "
+                    "where servers are gone, the job from its last checkpoint. Got: ",
+                    text_of(why))));
+}
+
 }  // namespace
 
 std::exception_ptr unsettled_error(const std::exception_ptr& why) {
@@ -130,10 +141,11 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
   }
   std::set<uint64_t> over;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (write_end(all[i].closure, is_told, errors[i])) over.insert(all[i].closure);
+    const bool is_over = write_end(all[i].closure, is_told, errors[i]);
+    if (is_over) over.insert(all[i].closure);
     if (!errors[i]) continue;
     answers[i]->state = CallAnswer::State::kError;
-    answers[i]->error = unsettled_error(errors[i]);
+    answers[i]->error = is_over ? unsettled_error(errors[i]) : left_error(errors[i]);
   }
   const base::MutexLock lock(mutex_);
   settled_.merge(over);
