@@ -192,7 +192,8 @@ TEST_F(ClosureEffectsTest, WhatServersCouldNotBeToldIsLeftToTheNextProcess) {
     settle(effects, answer);
     effects.end(answer.calls[0].id);
     EXPECT_EQ(value(), 0);
-    expect_error(ErrorCode::kUnknown, {"schedule_exactly_once", "start the chief again", "the line is cut"},
+    expect_error(ErrorCode::kUnknown,
+                 {"schedule_exactly_once", "start the chief again", "the line is cut"},
                  [&] { std::rethrow_exception(answer.calls[0].error); });
     expect_error(ErrorCode::kUnknown, {"\"a\""}, [&] { journal->find(key_of("a")); });
     base::g_failpoint_hook = nullptr;
