@@ -13,6 +13,8 @@
 #include <string>
 #include <thread>
 
+#include "cohort/base/error.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/strings.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
@@ -45,15 +47,54 @@ COHORT_REGISTER_FUNCTION(give_back);
 class JournaledFunctions : public ::testing::Test {
  protected:
   JournaledFunctions() { std::filesystem::remove_all(folder_); }
-  ~JournaledFunctions() override { std::filesystem::remove_all(folder_); }
-  ParameterServerStrategy strategy() const {
+  ~JournaledFunctions() override {
+    internal::base::g_fault_hook = nullptr;
+    std::filesystem::remove_all(folder_);
+    std::filesystem::remove_all(killed_);
+  }
+  ParameterServerStrategy strategy() const { return strategy(folder_); }
+  ParameterServerStrategy strategy(const std::string& folder) const {
     return ParameterServerStrategy(
         {.cluster_resolver = std::make_shared<SimpleClusterResolver>(cluster_.spec()),
-         .journal = JournalOptions{.folder = folder_}});
+         .journal = JournalOptions{.folder = folder}});
   }
-  const TestCluster cluster_{1, 2};
+  /// The journal as it would be if the program were killed here.
+  std::string killed() const {
+    std::filesystem::remove_all(killed_);
+    std::filesystem::copy(folder_, killed_);
+    return killed_;
+  }
+  TestCluster cluster_{1, 2};
   const std::string folder_ = str_cat(::testing::TempDir(), "cohort_named_", ::getpid());
+  const std::string killed_ = folder_ + "_killed";
 };
+
+Variable made_by(const Strategy& strategy, double value) {
+  const auto scope = strategy.scope();
+  return Variable(scalar(value), {.name = "v"});
+}
+
+// The second program ends between its first word to the servers and that the journal forgets.
+int fail_to_replace(const char* call, const std::string& path) {
+  const bool is_journal = path.find("_killed/journal") != std::string::npos;
+  if (is_journal && std::string(call) == "lock") throw Internal("the disk is full");
+  return 0;
+}
+
+TEST_F(JournaledFunctions, AnEmptyServerThatWasOnlyGreetedIsNotResumed) {
+  const ParameterServerStrategy first = strategy();
+  ClusterCoordinator coordinator(first);
+  const Variable v = made_by(first, 5);
+  coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v));
+  const std::string folder = killed();
+  cluster_.stop("ps", 1);
+  cluster_.start("ps", 1);
+  internal::base::g_fault_hook = &fail_to_replace;
+  expect_error<Internal>({"the disk is full"}, [&] { strategy(folder); });
+  internal::base::g_fault_hook = nullptr;
+  const ParameterServerStrategy third = strategy(folder);
+  EXPECT_FALSE(ClusterCoordinator(third).resumed());
+}
 
 TEST_F(JournaledFunctions, AreFoundByTheirIds) {
   {

@@ -221,7 +221,10 @@ void Journal::take(const std::string& record, const Place& place) {
       finished_.clear();
       open_.clear();
     }
-    for (std::size_t left = in.count(); left > 0; --left) sessions_.push_back(in.number());
+    for (std::size_t left = in.count(); left > 0; --left) {
+      const uint64_t session = in.number();
+      if (!resumes) sessions_.push_back(session);
+    }
   } else if (kind == JournalRecord::kDecided) {
     Open one{.what = read_settlement(in)};
     one.entry = {.key = read_key(in), .record = place};

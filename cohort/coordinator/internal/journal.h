@@ -52,7 +52,7 @@ class Journal {
 
   /// Whether functions have counted since variables were new: else there is nothing to go on with.
   bool can_resume() const;
-  /// Those in which the servers' state may be that of this journal.
+  /// The one in which the state that this journal tells of began, alone; none: nothing has begun.
   std::vector<uint64_t> sessions() const;
   /// Before servers hear of the session: numbers of its functions are those behind last_closure()
   /// from here on, which no process before it has had. Without `resumes` variables are new ones,

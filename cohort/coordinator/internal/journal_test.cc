@@ -149,7 +149,7 @@ TEST_F(JournalTest, NewVariablesForgetEverything) {
     const auto journal = open();
     journal->begin(12, true);
     EXPECT_TRUE(journal->can_resume());
-    EXPECT_EQ(journal->sessions(), (Sessions{11, 12}));
+    EXPECT_EQ(journal->sessions(), Sessions{11}) << "what 12 goes on with began in it";
     journal->begin(13, false);
     EXPECT_FALSE(journal->can_resume());
   }

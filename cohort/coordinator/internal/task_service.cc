@@ -157,7 +157,8 @@ rpc::Payload TaskService::hello(const Greeting& greeting) {
     is_new = session_ != greeting.session;
     if (is_new) {
       const auto& all = greeting.resumes;
-      is_resumed_ = session_ != 0 && std::find(all.begin(), all.end(), session_) != all.end();
+      is_resumed_ = origin_ != 0 && std::find(all.begin(), all.end(), origin_) != all.end();
+      if (!is_resumed_) origin_ = greeting.session;
       if (session_ != 0) former_sessions_.insert(session_);
     }
     is_resumed = is_resumed_;

@@ -36,7 +36,7 @@ std::string first_difference(const ProgramIdentity& ours, const ProgramIdentity&
 /// A coordinator's greeting, and a task's answer.
 struct Greeting {
   uint64_t session = 0;
-  /// Those that it goes on with: a task of one of them keeps what it has.
+  /// Those that it goes on with: a task whose state began in one of them keeps what it has.
   std::vector<uint64_t> resumes = {};
   ProgramIdentity program = {};
 };
@@ -80,6 +80,9 @@ class TaskService {
   base::Mutex mutex_;
   std::condition_variable_any changed_;
   uint64_t session_ COHORT_GUARDED_BY(mutex_) = 0;
+  // In which its state began, kept by those that go on with it; 0: in none yet. An empty task that
+  // has only heard of a session has nothing of the one that this session resumes.
+  uint64_t origin_ COHORT_GUARDED_BY(mutex_) = 0;
   bool is_resumed_ COHORT_GUARDED_BY(mutex_) = false;
   std::set<uint64_t> former_sessions_ COHORT_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point heard_ COHORT_GUARDED_BY(mutex_);

@@ -79,7 +79,7 @@ class ParameterServers {
   int count() const { return static_cast<int>(servers_.size()); }
 
   /// Where servers are groups of replicas: another coordinator has come, whose variables are other
-  /// ones, but in a group that is in a session that it resumes. True: all are.
+  /// ones, but in a group whose began in a session that it resumes. True: all did.
   /// Blocks: until all groups are whole.
   bool begin(uint64_t session, const std::vector<uint64_t>& resumes = {});
 

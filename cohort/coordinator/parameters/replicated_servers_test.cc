@@ -76,6 +76,37 @@ struct Pusher {
 };
 
 // A snapshot of it takes longer than a beat, and than the log's last entries are kept.
+bool is_resumed_by(ReplicatedParameters& group, uint64_t session,
+                   const std::vector<uint64_t>& resumes) {
+  rpc::MessageWriter out;
+  out.number(session);
+  out.number(resumes.size());
+  for (const uint64_t each : resumes) out.number(each);
+  GroupStatus status{};
+  uint64_t hint = 0;
+  const std::string answer = group.apply(group_call("ps.begin", rpc::Payload(out.str())));
+  const rpc::RpcResult said = read_group_answer(rpc::Payload(answer), status, hint);
+  EXPECT_EQ(status, GroupStatus::kDone);
+  const std::string text = said.payload.text();
+  return rpc::MessageReader("[test] ", text).number_up_to(1) == 1;
+}
+
+// What it was told in between says nothing of what it has.
+TEST(ReplicatedParameters, GoOnWithTheSessionInWhichTheyBegan) {
+  ReplicatedParameters group;
+  EXPECT_FALSE(is_resumed_by(group, 1, {}));
+  EXPECT_TRUE(is_resumed_by(group, 2, {1}));
+  EXPECT_TRUE(is_resumed_by(group, 2, {1})) << "told twice";
+  EXPECT_TRUE(is_resumed_by(group, 3, {1}));
+  ReplicatedParameters empty;
+  EXPECT_FALSE(is_resumed_by(empty, 3, {1}));
+  EXPECT_FALSE(is_resumed_by(empty, 4, {1}));
+  ReplicatedParameters copy;
+  const auto snapshot = group.snapshot();
+  copy.restore({replication::Bytes(snapshot->bytes(0, snapshot->size()))});
+  EXPECT_TRUE(is_resumed_by(copy, 4, {1}));
+}
+
 TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {
   constexpr int64_t kRows = COHORT_UNDER_SANITIZER != 0 ? 1 << 13 : 1 << 19;
   constexpr int64_t kWidth = 128;

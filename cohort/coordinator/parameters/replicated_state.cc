@@ -151,11 +151,14 @@ rpc::RpcResult read_group_answer(const rpc::Payload& answer, GroupStatus& status
 ReplicatedParameters::ReplicatedParameters() { service_.begin(0); }
 
 bool ReplicatedParameters::begin(uint64_t session, const std::vector<uint64_t>& resumes) {
-  const bool is_resumed = std::find(resumes.begin(), resumes.end(), session_) != resumes.end();
+  const bool is_resumed =
+      origin_ != 0 && std::find(resumes.begin(), resumes.end(), origin_) != resumes.end();
   if (session == session_) return is_resumed;
   session_ = session;
-  if (!is_resumed) service_.begin(++sessions_ << kIdBits);
-  return is_resumed;
+  if (is_resumed) return true;
+  origin_ = session;
+  service_.begin(++sessions_ << kIdBits);
+  return false;
 }
 
 std::string ReplicatedParameters::apply(const replication::Bytes& update) {
@@ -216,6 +219,7 @@ class PayloadSnapshot final : public replication::StateSnapshot {
 std::shared_ptr<const replication::StateSnapshot> ReplicatedParameters::snapshot() {
   rpc::MessageWriter sessions;
   sessions.number(session_);
+  sessions.number(origin_);
   sessions.number(sessions_);
   rpc::Payload out(sessions.str());
   const rpc::Payload parameters = service_.snapshot();
@@ -230,11 +234,12 @@ void ReplicatedParameters::restore(std::vector<replication::Bytes> pieces) {
       all.append({.bytes = piece, .owner = each.owner()});
     }
   }
-  constexpr std::size_t kSessions = 2 * sizeof(uint64_t);
+  constexpr std::size_t kSessions = 3 * sizeof(uint64_t);
   std::string sessions(kSessions, '\0');
   PayloadReader(kState, all).read(sessions.data(), sessions.size());
   rpc::MessageReader in(kState, sessions);
   session_ = in.number();
+  origin_ = in.number();
   sessions_ = in.number();
   service_.restore(rest_of(all, all.size() - kSessions));
 }

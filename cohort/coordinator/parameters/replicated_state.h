@@ -46,10 +46,11 @@ class ReplicatedParameters final : public replication::ReplicatedState {
 
  private:
   /// "ps.begin": another coordinator has come, whose variables are other ones, unless it goes on
-  /// with this session. True: it does. Once for each.
+  /// with the session in which these began. True: it does. Once for each.
   bool begin(uint64_t session, const std::vector<uint64_t>& resumes);
   mutable ParameterService service_;
   uint64_t session_ = 0;
+  uint64_t origin_ = 0;  // the session in which the variables began; 0: in none yet
   uint64_t sessions_ = 0;
 };
 
