@@ -96,6 +96,17 @@ TEST_F(JournaledFunctions, AnEmptyServerThatWasOnlyGreetedIsNotResumed) {
   EXPECT_FALSE(ClusterCoordinator(third).resumed());
 }
 
+TEST_F(JournaledFunctions, VariablesOfBeforeEndWithTheResumedProgramsLastHandle) {
+  const ParameterServerStrategy first = strategy();
+  ClusterCoordinator coordinator(first);
+  const Variable v = made_by(first, 5);
+  coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v));
+  const ParameterServerStrategy second = strategy(killed());
+  EXPECT_TRUE(ClusterCoordinator(second).resumed());
+  EXPECT_EQ(made_by(second, 50).value().item<double>(), 6);
+  EXPECT_EQ(made_by(second, 70).value().item<double>(), 70) << "another one";
+}
+
 TEST_F(JournaledFunctions, AreFoundByTheirIds) {
   {
     const ParameterServerStrategy first = strategy();

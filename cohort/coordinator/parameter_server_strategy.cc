@@ -44,6 +44,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
                                    .partitioner = std::move(place.partitioner),
                                    .worker = place.worker,
                                    .workers = place.workers,
+                                   .is_resumed = place.is_resumed,
                                    .owner = description()})),
         store_(variables_) {}
 

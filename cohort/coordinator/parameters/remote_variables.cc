@@ -168,7 +168,8 @@ std::shared_ptr<RemoteVariable> RemoteVariables::make(std::optional<int> server,
   for (const BoundShard& shard : handle.shards) d.devices.push_back(device_of(shard.place.server));
   return std::make_shared<RemoteVariable>(
       std::move(d), std::move(handle),
-      RemoteVariable::Owner{.store = shared_from_this(), .ends = made && is_coordinator()});
+      RemoteVariable::Owner{.store = shared_from_this(),
+                            .ends = is_coordinator() && (made || options_.is_resumed)});
 }
 
 Variable RemoteVariables::bind(const std::string& name, bool trainable) {

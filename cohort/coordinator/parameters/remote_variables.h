@@ -27,6 +27,9 @@ struct RemoteVariablesOptions {
   /// and which may give two variables one name: the second one gets another.
   std::optional<int> worker = {};
   int workers = 1;
+  /// In the coordinator: whether it goes on with another one's, and those that it finds are its
+  /// own.
+  bool is_resumed = false;
   std::string owner = "no strategy";  ///< For error texts.
 };
 
