@@ -19,7 +19,10 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
+#include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/test_cluster.h"
+#include "cohort/rpc/client.h"
+#include "cohort/rpc/wire.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort {
@@ -107,6 +110,32 @@ TEST_F(JournaledFunctions, VariablesOfBeforeEndWithTheResumedProgramsLastHandle)
   EXPECT_EQ(made_by(second, 70).value().item<double>(), 70) << "another one";
 }
 
+// Whether the directory, which is on the first server, has one of this name.
+bool is_there(const ClusterSpec& spec, const std::string& name) {
+  internal::rpc::RpcClient client({.address = spec.task_address("ps", 0)});
+  internal::rpc::MessageWriter out;
+  out.text(name);
+  try {
+    client.call("ps.find", internal::coordinator::message(out));
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+// A program that ends, and one that goes on, are told apart by what comes behind the last handle.
+TEST_F(JournaledFunctions, AVariableEndsWhenTheProgramGoesOn) {
+  const ParameterServerStrategy with_journal = strategy();
+  ClusterCoordinator coordinator(with_journal);
+  made_by(with_journal, 1);
+  EXPECT_TRUE(is_there(cluster_.spec(), "v"));
+  coordinator.schedule(give_back, 2.0);
+  while (is_there(cluster_.spec(), "v")) std::this_thread::yield();  // it is told by another thread
+  EXPECT_EQ(made_by(with_journal, 3).value().item<double>(), 3);
+  EXPECT_EQ(made_by(with_journal, 4).value().item<double>(), 4);
+  EXPECT_TRUE(is_there(cluster_.spec(), "v"));
+}
+
 TEST_F(JournaledFunctions, AreFoundByTheirIds) {
   {
     const ParameterServerStrategy first = strategy();
@@ -127,10 +156,11 @@ TEST_F(JournaledFunctions, AreFoundByTheirIds) {
   ClusterCoordinator coordinator(second);
   EXPECT_TRUE(coordinator.resumed());
   const auto scope = second.scope();
-  const Variable v(scalar(50), {.name = "v"});  // the program before has ended, and with it its own
+  // The program before has ended, but might have been killed behind its variables' ends.
+  const Variable v(scalar(50), {.name = "v"});
   EXPECT_EQ(coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v)), 5);
   EXPECT_EQ(coordinator.fetch(coordinator.schedule({.id = "b"}, give_back, 2.0)), 2);
-  EXPECT_EQ(v.value().item<double>(), 50);
+  EXPECT_EQ(v.value().item<double>(), 6);
   expect_error<FailedPrecondition>({"\"b\"", "give_back with", "checksum"},
                                    [&] { coordinator.schedule({.id = "b"}, give_back, 3.0); });
   expect_error<FailedPrecondition>({"\"a\"", "read_and_add with", "fail_behind with"}, [&] {
@@ -140,7 +170,7 @@ TEST_F(JournaledFunctions, AreFoundByTheirIds) {
   expect_error<Error>({"as it is meant to"}, [&] { thrown.get(); });
   EXPECT_THROW(coordinator.join(), Error);
   coordinator.forget_finished();
-  EXPECT_EQ(coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v)), 50);
+  EXPECT_EQ(coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v)), 6);
 }
 
 // Threads that wait for the same place look again who was before them.

@@ -299,6 +299,9 @@ Strategy make_strategy(ParameterServerOptions options) {
   const auto servers = std::make_shared<internal::coordinator::ParameterServers>(
       std::move(clients),
       internal::coordinator::servers_options(options.replicas, connection->group_lease()));
+  // A program that ends lets go all variables before servers hear that the job is over. Were it
+  // killed in between, the next one would find functions whose changes are gone.
+  if (journal != nullptr) servers->hold_drops();
   const bool is_resumed =
       internal::coordinator::begin_session(*connection, *servers, options.replicas, journal.get());
   return internal::coordinator::make_parameter_server_strategy(

@@ -66,6 +66,10 @@ ClosureEffects::ClosureEffects(std::shared_ptr<ParameterServers> servers,
                                std::shared_ptr<Journal> journal)
     : servers_(std::move(servers)), journal_(std::move(journal)) {}
 
+void ClosureEffects::release_drops() const {
+  if (servers_ != nullptr) servers_->release_drops();
+}
+
 uint64_t ClosureEffects::open(JournalKey key) {
   const base::MutexLock lock(mutex_);
   const uint64_t id = servers_->next_closure();

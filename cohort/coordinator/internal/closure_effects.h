@@ -44,6 +44,8 @@ class ClosureEffects {
                           std::shared_ptr<Journal> journal = {});
 
   bool has_servers() const { return servers_ != nullptr; }
+  /// The program schedules: what it has let go before has ended, and not the program.
+  void release_drops() const;
   /// A function's number, from here until end(). Behind has_servers(). `key`: what a journal has
   /// it by.
   uint64_t open(JournalKey key = {});

@@ -442,6 +442,7 @@ std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
                      "servers, got one without");
   const base::MutexLock lock(i.mutex);
   i.throw_ripe_error();
+  i.effects.release_drops();
   if (auto before = i.named.find(*closure)) return before;
   while (i.queue.is_full()) {
     i.changed.wait(i.mutex, [&i]() COHORT_REQUIRES(i.mutex) {
@@ -461,9 +462,8 @@ std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
 }
 
 void CoordinatorCore::forget_finished() {
-  Impl& i = *impl_;
-  const base::MutexLock lock(i.mutex);
-  i.named.forget_finished(i.queue);
+  const base::MutexLock lock(impl_->mutex);
+  impl_->named.forget_finished(impl_->queue);
 }
 
 void CoordinatorCore::join() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 #include "cohort/base/error.h"
@@ -32,12 +33,38 @@ Drops::~Drops() {
 
 void Drops::add(One one) {
   const base::MutexLock lock(mutex_);
+  if (holds_) {
+    held_.push_back(std::move(one));
+    has_held_ = true;
+    return;
+  }
   added_.push_back(std::move(one));
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
 
+void Drops::hold() {
+  const base::MutexLock lock(mutex_);
+  holds_ = true;
+}
+
+void Drops::release() {
+  if (!has_held_.load(std::memory_order_relaxed)) return;
+  const base::MutexLock lock(mutex_);
+  added_.insert(added_.end(), std::make_move_iterator(held_.begin()),
+                std::make_move_iterator(held_.end()));
+  held_.clear();
+  has_held_ = false;
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+}
+
 void Drops::wait() {
+  release();
+  wait_for_told();
+}
+
+void Drops::wait_for_told() {
   const base::MutexLock lock(mutex_);
   changed_.wait(mutex_, [this]() COHORT_REQUIRES(mutex_) { return added_.empty() && !is_busy_; });
 }
@@ -48,7 +75,7 @@ void Drops::wait_to_end() {
     ends_ = true;
     changed_.notify_all();
   }
-  wait();
+  wait_for_told();
 }
 
 uint64_t Drops::given_up(const std::string& key) const {

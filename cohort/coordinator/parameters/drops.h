@@ -5,6 +5,7 @@
 // a group whose primary has died.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -41,9 +42,14 @@ class Drops {
   Drops& operator=(const Drops&) = delete;
 
   void add(One one);
-  /// Blocks: until all have been told, or given up.
+  /// From here on what is added is not told before release() or wait(), nor when this object ends.
+  void hold();
+  /// What has been held so far is told. Cost: one load where there is none.
+  void release();
+  /// Blocks: until all have been told, or given up, also what was held.
   void wait();
-  /// Nothing is told twice from here on. Blocks: as wait(), for one try at the most.
+  /// Nothing is told twice from here on, and what is held never. Blocks: as wait(), for one try at
+  /// the most.
   void wait_to_end();
   /// The last generation of the key of which a server may not have heard that it has ended; 0:
   /// none.
@@ -53,6 +59,7 @@ class Drops {
  private:
   using Clock = std::chrono::steady_clock;
   void run();
+  void wait_for_told();
   std::vector<One> tell(const std::vector<One>& all);
   bool retries(Clock::time_point until);
 
@@ -62,6 +69,9 @@ class Drops {
   std::condition_variable_any changed_;
   bool ends_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_busy_ COHORT_GUARDED_BY(mutex_) = false;
+  bool holds_ COHORT_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> has_held_{false};
+  std::vector<One> held_ COHORT_GUARDED_BY(mutex_);
   std::vector<One> added_ COHORT_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> given_up_ COHORT_GUARDED_BY(mutex_);
   std::thread thread_ COHORT_GUARDED_BY(mutex_);  // from the first one on

@@ -256,6 +256,7 @@ ParameterHandle ParameterServers::make_or_bind(
     }
   } catch (...) {
     drop(variable);
+    release_drops();  // others wait for one that is declared
     throw;
   }
   return variable;
@@ -307,6 +308,9 @@ void ParameterServers::drop(const ParameterHandle& variable) {
                  .request = id_message(shard.id)});
   }
 }
+
+void ParameterServers::hold_drops() { drops_->hold(); }
+void ParameterServers::release_drops() { drops_->release(); }
 
 // The tensor is filled when the calls are over.
 Tensor ParameterServers::start_pull(Calls& calls, const ParameterHandle& variable,

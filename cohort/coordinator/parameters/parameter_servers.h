@@ -95,6 +95,10 @@ class ParameterServers {
   /// Does not wait. Whether servers have heard of it or not, nothing that this process makes from
   /// here on under the name meets its values.
   void drop(const ParameterHandle& variable);
+  /// From here on servers hear of what is dropped only when this process goes on: it makes
+  /// something, or says so by release_drops(). What it drops last they never hear of.
+  void hold_drops();
+  void release_drops();
 
   /// The value, or a slot.
   Tensor pull(const ParameterHandle& variable, const StoredPlace& place = {});
