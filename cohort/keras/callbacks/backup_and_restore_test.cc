@@ -300,7 +300,7 @@ TEST_F(Backup, AnotherLengthOfTheEpochIsNamed) {
        {std::optional<int64_t>(1), std::optional<int64_t>(6)}) {
     plan.steps_per_epoch = steps;
     expect_error<InvalidArgument>(
-        {"steps_per_epoch", "behind step 1 of epoch 2", str_cat("got ", *steps, " now and 5 then")},
+        {"steps_per_epoch", "after step 1 of epoch 2", str_cat("got ", *steps, " now and 5 then")},
         [&] { train(plan); });
   }
   plan.steps_per_epoch = 5;
