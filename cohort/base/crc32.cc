@@ -98,8 +98,7 @@ uint32_t update_crc32(uint32_t crc, const uint8_t* p, std::size_t n) {
 }  // namespace
 
 uint32_t crc32_portable(std::string_view data, uint32_t before) {
-  return ~update_by_tables(kCrc32Tables, ~before, reinterpret_cast<const uint8_t*>(data.data()),
-                           data.size());
+  return crc_by_tables(kCrc32Tables, data, before);
 }
 
 uint32_t crc32(std::string_view data, uint32_t before) {

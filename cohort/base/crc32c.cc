@@ -98,8 +98,7 @@ bool has_hardware() { return false; }
 }  // namespace
 
 uint32_t crc32c_portable(std::string_view data, uint32_t before) {
-  return ~update_by_tables(kTables, ~before, reinterpret_cast<const uint8_t*>(data.data()),
-                           data.size());
+  return crc_by_tables(kTables, data, before);
 }
 
 uint32_t crc32c(std::string_view data, uint32_t before) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace cohort::internal::base {
 
@@ -40,6 +41,12 @@ inline uint32_t update_by_tables(const CrcTables& tables, uint32_t crc, const ui
   }
   for (; n > 0; --n) crc = (crc >> 8) ^ tables[0][(crc ^ *p++) & 0xff];
   return crc;
+}
+
+/// The checksum of `data` after that of what came before, without the processor's instructions.
+inline uint32_t crc_by_tables(const CrcTables& tables, std::string_view data, uint32_t before) {
+  return ~update_by_tables(tables, ~before, reinterpret_cast<const uint8_t*>(data.data()),
+                           data.size());
 }
 
 }  // namespace cohort::internal::base
