@@ -29,9 +29,7 @@ inline CLI::Validator at_least(double least) {
   return {complaint, "", "at_least"};
 }
 
-/// Returns what work() does. --help says what every flag means and which value it has where it is
-/// not given, and returns 0. An unknown flag, or a value that does not fit, is told on stderr and
-/// returns 2; so is an exception of `work`, which returns 1.
+/// Promises what run_with_flags does (flags.h), of an App.
 template <class Declare, class Work>
 int run_cli(int argc, char** argv, const std::string& purpose, Declare&& declare, Work&& work) {
   try {
