@@ -110,9 +110,48 @@ TEST_F(JournaledFunctions, VariablesOfBeforeEndWithTheResumedProgramsLastHandle)
   EXPECT_EQ(made_by(second, 70).value().item<double>(), 70) << "another one";
 }
 
+// It stands still while another one begins, where the journal's lock does not hold, and goes on.
+TEST_F(JournaledFunctions, AChiefThatWasFollowedIsRefused) {
+  const ParameterServerStrategy first = strategy();
+  ClusterCoordinator coordinator(first);
+  const Variable v = made_by(first, 5);
+  coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v));
+  const ParameterServerStrategy second = strategy(killed());
+  const Variable w = made_by(second, 50);
+  const auto refused = [](const auto& work) {
+    expect_error<Error>({"expected the newest chief", "chief 1", "chief has begun as number 2"},
+                        work);
+  };
+  refused([&] { v.assign_add(scalar(1)); });
+  refused([&] { v.value(); });
+  refused([&] { coordinator.fetch(coordinator.schedule(read_and_add, v)); });
+  refused([&] { coordinator.join(); });
+  EXPECT_EQ(w.value().item<double>(), 6);
+  ClusterCoordinator next(second);
+  EXPECT_EQ(next.fetch(next.schedule_exactly_once({.id = "b"}, read_and_add, w)), 6);
+}
+
+// It would not know what the one behind it has ended.
+TEST_F(JournaledFunctions, AJournalThatHasMissedAChiefIsRefused) {
+  const ParameterServerStrategy first = strategy();
+  ClusterCoordinator coordinator(first);
+  const Variable v = made_by(first, 5);
+  coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v));
+  const std::string old = folder_ + "_old";
+  std::filesystem::rename(killed(), old);
+  const ParameterServerStrategy second = strategy(killed());
+  expect_error<FailedPrecondition>(
+      {"[journal]", "chief, number 2", "ends with chief 1", "old copy"}, [&] { strategy(old); });
+  std::filesystem::remove(old + "/journal");
+  const ParameterServerStrategy anew = strategy(old);
+  EXPECT_FALSE(ClusterCoordinator(anew).resumed()) << "as the error says";
+  std::filesystem::remove_all(old);
+}
+
 // Whether the directory, which is on the first server, has one of this name.
 bool is_there(const ClusterSpec& spec, const std::string& name) {
-  internal::rpc::RpcClient client({.address = spec.task_address("ps", 0)});
+  internal::rpc::RpcClient client(
+      {.address = spec.task_address("ps", 0), .claims = {.task = "test", .generation = 1}});
   internal::rpc::MessageWriter out;
   out.text(name);
   try {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/cluster/store/store_server.h"
@@ -119,13 +120,13 @@ bool leads_workers(const Strategy& strategy) {
 
 static std::vector<rpc::RpcClientOptions> ps_options(const ClusterSpec& spec,
                                                      const rpc::RpcSecurity& security,
-                                                     const std::string& task) {
+                                                     const rpc::RpcClaims& claims) {
   std::vector<rpc::RpcClientOptions> out;
   for (const int ps : spec.task_indices("ps")) {
     out.push_back({.address = spec.task_address("ps", ps),
                    .server_name = str_cat("ps ", ps),
                    .security = security,
-                   .claims = {.task = task}});
+                   .claims = claims});
   }
   return out;
 }
@@ -168,7 +169,9 @@ static ParameterServersOptions servers_options(int replicas, std::chrono::millis
 }
 
 Strategy make_worker_side(const WorkerPlace& place) {
-  const auto options = ps_options(place.spec, place.security, str_cat("worker ", place.worker));
+  const auto options =
+      ps_options(place.spec, place.security,
+                 {.task = str_cat("worker ", place.worker), .generation = place.generation});
   std::vector<std::shared_ptr<rpc::RpcClient>> clients;
   for (const rpc::RpcClientOptions& each : options)
     clients.push_back(std::make_shared<rpc::RpcClient>(each));
@@ -210,19 +213,37 @@ static std::shared_ptr<Journal> open_journal(const ParameterServerOptions& optio
 }
 
 // It is written down before a server hears of it: one that has heard of it is found again.
+static CoordinatorIdentity begin_journal(Journal& journal,
+                                         const std::vector<NewestCoordinator>& newest) {
+  for (const NewestCoordinator& each : newest) {
+    COHORT_CHECK_STATE(
+        each.origin == 0 || each.origin != journal.origin() ||
+            each.generation <= journal.generation(),
+        "[journal] expected the journal with which the job's last chief, number ", each.generation,
+        ", has begun, got one that ends with chief ", journal.generation(),
+        ": another chief has begun meanwhile, or this is an old copy, or it was written with "
+        ".sync = false and has lost its end in a power cut. End the other chief; or remove the "
+        "file, and start the job from its last checkpoint");
+  }
+  const CoordinatorIdentity out{
+      .session = random_session(),
+      .generation = std::max(newest_generation(newest), journal.generation()) + 1,
+      .origin = journal.can_resume() ? journal.origin() : 0};
+  journal.begin(out.session, out.generation, out.origin != 0);
+  return out;
+}
+
 static ClusterConnectionOptions connection_options(const ClusterSpec& spec, int replicas,
                                                    std::shared_ptr<StatusBoard> board,
                                                    Journal* journal) {
   ClusterConnectionOptions out{.spec = spec, .replicas = replicas, .board = std::move(board)};
   if (journal == nullptr) return out;
-  out.session = random_session();
-  if (journal->can_resume()) out.resumes = journal->sessions();
-  out.begin_anew = [journal] {
-    const uint64_t session = random_session();
-    journal->begin(session, /*resumes=*/false);
-    return session;
+  out.begin = [journal](const std::vector<NewestCoordinator>& newest) {
+    return begin_journal(*journal, newest);
   };
-  journal->begin(out.session, journal->can_resume());
+  out.begin_anew = [journal](const CoordinatorIdentity& identity) {
+    journal->begin(identity.session, identity.generation, /*resumes=*/false);
+  };
   return out;
 }
 
@@ -231,13 +252,12 @@ static bool begin_session(const ClusterConnection& connection, ParameterServers&
                           int replicas, Journal* journal) {
   bool is_resumed = connection.is_resumed();
   if (replicas > 1) {
-    const bool may_resume = journal != nullptr && journal->can_resume();
-    is_resumed = servers.begin(connection.session(),
-                               may_resume ? journal->sessions() : std::vector<uint64_t>());
-    if (may_resume && !is_resumed) {
-      const uint64_t session = random_session();
-      journal->begin(session, /*resumes=*/false);
-      servers.begin(session);
+    const CoordinatorIdentity& identity = connection.identity();
+    is_resumed = servers.begin(identity.session, identity.origin);
+    if (identity.origin != 0 && !is_resumed) {
+      base::failpoint("coordinator.groups_begun");
+      journal->begin(identity.session, identity.generation, /*resumes=*/false);
+      servers.begin(identity.session);
     }
   }
   if (journal != nullptr && is_resumed) settle_decided(*journal, servers);
@@ -294,7 +314,7 @@ Strategy make_strategy(ParameterServerOptions options) {
   clients = internal::coordinator::group_clients(
       clients,
       internal::coordinator::ps_options(spec, internal::rpc::security_from_environment(),
-                                        "coordinator"),
+                                        {.task = "coordinator"}),
       options.replicas);
   const auto servers = std::make_shared<internal::coordinator::ParameterServers>(
       std::move(clients),

@@ -2,6 +2,7 @@
 #include "cohort/coordinator/server.h"
 
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -67,14 +68,18 @@ struct Server::Impl {
         task({.name = str_cat(options.job_name, " ", options.task_index),
               .coordinator_lease = coordinator_lease(),
               .ends_alone = was_restarted(),
-              .on_session = [this](uint64_t) { begin_session(); },
+              .on_greeting =
+                  [this](uint64_t generation, bool is_anew, std::function<void()> then) {
+                    begin_session(generation, is_anew, std::move(then));
+                  },
               .report = [this] { return report(); }}) {
     const internal::rpc::RpcSecurity security = internal::rpc::security_from_environment();
     std::map<std::string, RpcHandler> methods = task.methods();
     if (options.job_name == "worker") {
       worker.emplace(internal::coordinator::WorkerService::Options{
           .place = {.spec = spec, .worker = options.task_index, .security = security},
-          .check_session = [this](uint64_t session) { task.check_session(session); },
+          .check_session = [this](uint64_t session,
+                                  uint64_t generation) { task.check_session(session, generation); },
           .make_strategy = internal::coordinator::make_worker_side,
           .begin_function = internal::coordinator::begin_parameter_pass,
           .variable =
@@ -98,8 +103,9 @@ struct Server::Impl {
         std::move(methods));
   }
   // Another coordinator has come. A worker sees that by the next functions.
-  void begin_session() {
-    if (parameters) parameters->reset();
+  void begin_session(uint64_t generation, bool is_anew, std::function<void()> then) {
+    if (!parameters) return then();
+    parameters->follow(generation, is_anew, std::move(then));
   }
 
   internal::coordinator::TaskReport report() const {

@@ -44,14 +44,24 @@ void count_row(const Variable& table, int64_t row) {
 std::shared_ptr<SavedIterator> make_rows() {
   return std::make_shared<SavedIterator>(Dataset::range(kDataRows), SavedIteratorOptions{"place"});
 }
-double change_all(const Variable& count, const Variable& wide, const Variable& table,
-                  const Variable& seen, SavedIterator& rows, int64_t i) {
+double change(const Variable& count, const Variable& wide, const Variable& table,
+              const Variable& seen, SavedIterator& rows, int64_t i) {
   const auto row = rows.next()->as<Tensor>().item<int64_t>();
   count_row(seen, get_current_worker_index() * kDataRows + row);
   wide.assign_add(full({kWide}, 1.0));
   count_row(table, i % kRows);
   count.assign_add(scalar(1));
   return static_cast<double>(i * i);
+}
+double change_all(const Variable& count, const Variable& wide, const Variable& table,
+                  const Variable& seen, SavedIterator& rows, int64_t i) {
+  try {
+    return change(count, wide, table, seen, rows, i);
+  } catch (const FailedPrecondition& e) {
+    std::printf("refused: %s\n", e.what());
+    std::fflush(stdout);
+    throw;
+  }
 }
 double square(double x) { return x * x; }
 COHORT_REGISTER_FUNCTION(make_rows);

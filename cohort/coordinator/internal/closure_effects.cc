@@ -18,27 +18,24 @@ namespace {
 // As long as a call to a group of servers may take, which finds another one of them meanwhile.
 constexpr std::chrono::minutes kMostSettling{1};
 
-// The same, where the journal has it.
-std::exception_ptr left_error(const std::exception_ptr& why) {
+constexpr const char* kFromCheckpoint = "restart the job from its last checkpoint";
+// Where the journal has it.
+constexpr const char* kByNextChief =
+    "start the chief again, which tells the others and writes it down, or, where servers are gone, "
+    "the job from its last checkpoint";
+
+// Of a function of which some changes may be done, and others not: never one for which it is run
+// again.
+std::exception_ptr unsettled_error(const std::exception_ptr& why,
+                                   const char* advice = kFromCheckpoint) {
   return std::make_exception_ptr(
       Error(ErrorCode::kUnknown,
             str_cat("[schedule_exactly_once] expected all parameter servers to apply the "
-                    "function's changes, and that it could be written down; some may have, and the "
-                    "function is not run again: start the chief again, which tells the others, or, "
-                    "where servers are gone, the job from its last checkpoint. Got: ",
-                    text_of(why))));
+                    "function's changes; some may have, and the function is not run again: ",
+                    advice, ". Got: ", text_of(why))));
 }
 
 }  // namespace
-
-std::exception_ptr unsettled_error(const std::exception_ptr& why) {
-  return std::make_exception_ptr(
-      Error(ErrorCode::kUnknown,
-            str_cat("[schedule_exactly_once] expected all parameter servers to apply the "
-                    "function's changes; some may have, and the function is not run again: "
-                    "restart the job from its last checkpoint. Got: ",
-                    text_of(why))));
-}
 
 std::string text_of(const std::exception_ptr& error) {
   try {
@@ -66,8 +63,9 @@ ClosureEffects::ClosureEffects(std::shared_ptr<ParameterServers> servers,
                                std::shared_ptr<Journal> journal)
     : servers_(std::move(servers)), journal_(std::move(journal)) {}
 
-void ClosureEffects::release_drops() const {
+void ClosureEffects::go_on() {
   if (servers_ != nullptr) servers_->release_drops();
+  retry_ends();
 }
 
 uint64_t ClosureEffects::open(JournalKey key) {
@@ -102,11 +100,37 @@ void ClosureEffects::end(uint64_t id) {
   const base::MutexLock lock(mutex_);
   keys_.erase(id);
   // Else servers would let go of what the next coordinator is to tell them.
-  if (commits_.is_decided(id) && settled_.erase(id) == 0) return;
+  if (commits_.is_decided(id) && settled_.erase(id) == 0) {
+    ended_.insert(id);
+    return;
+  }
   commits_.end(id);
 }
 
+void ClosureEffects::retry_ends() {
+  std::map<uint64_t, std::exception_ptr> unwritten;
+  {
+    const base::MutexLock lock(mutex_);
+    unwritten = unwritten_;
+  }
+  for (const auto& [closure, error] : unwritten) {
+    try {
+      journal_->end(closure, error);
+    } catch (const Error&) {
+      return;
+    }
+    const base::MutexLock lock(mutex_);
+    if (unwritten_.erase(closure) == 0) continue;  // another thread was quicker
+    if (ended_.erase(closure) > 0) {
+      commits_.end(closure);
+    } else {
+      settled_.insert(closure);
+    }
+  }
+}
+
 void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<bool()>& goes_on) {
+  retry_ends();
   std::vector<ClosureSettlement> all;
   std::vector<CallAnswer*> answers;
   std::vector<JournalKey> keys;  // which may be cancelled, and forgotten, from here on
@@ -149,7 +173,7 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
     if (is_over) over.insert(all[i].closure);
     if (!errors[i]) continue;
     answers[i]->state = CallAnswer::State::kError;
-    answers[i]->error = is_over ? unsettled_error(errors[i]) : left_error(errors[i]);
+    answers[i]->error = unsettled_error(errors[i], is_over ? kFromCheckpoint : kByNextChief);
   }
   const base::MutexLock lock(mutex_);
   settled_.merge(over);
@@ -160,13 +184,16 @@ bool ClosureEffects::write_end(uint64_t closure, bool is_told, std::exception_pt
   if (!journal_) return true;
   // Nobody will ever tell them what does not stand there: they let go of it.
   if (!is_told) return journal_->is_undecided(closure);
+  const std::exception_ptr end = error ? unsettled_error(error) : nullptr;
   try {
-    journal_->end(closure, error ? unsettled_error(error) : nullptr);
+    journal_->end(closure, end);
     return true;
   } catch (const Error&) {
     if (!error) error = std::current_exception();
-    return false;
   }
+  const base::MutexLock lock(mutex_);
+  unwritten_[closure] = end;
+  return false;
 }
 
 // Before anybody is told: who comes after this process tells it then.

@@ -30,9 +30,6 @@ class ParameterServers;
 /// What a coordinator before this one has decided is done, and all else that it has left on the
 /// servers is refused. Errors: as ParameterServers::settle.
 void settle_decided(Journal& journal, ParameterServers& servers);
-/// Of a function of which some changes may be done, and others not: never one for which it is run
-/// again.
-std::exception_ptr unsettled_error(const std::exception_ptr& why);
 /// What an error says.
 std::string text_of(const std::exception_ptr& error);
 
@@ -44,8 +41,10 @@ class ClosureEffects {
                           std::shared_ptr<Journal> journal = {});
 
   bool has_servers() const { return servers_ != nullptr; }
-  /// The program schedules: what it has let go before has ended, and not the program.
-  void release_drops() const;
+  /// The program goes on, and has not ended: servers hear of what it has let go before, and what
+  /// they all have done, but the journal could not take, as where the disk was full, is written
+  /// down if it can be by now. settle() tries that, too.
+  void go_on();
   /// A function's number, from here until end(). Behind has_servers(). `key`: what a journal has
   /// it by.
   uint64_t open(JournalKey key = {});
@@ -66,6 +65,7 @@ class ClosureEffects {
   void settle(int worker, RunAnswer& answer, const std::function<bool()>& goes_on);
 
  private:
+  void retry_ends();
   /// Errors: as Journal.
   void write_down(const std::vector<ClosureSettlement>& all, const std::vector<JournalKey>& keys,
                   const std::vector<CallAnswer*>& answers);
@@ -83,6 +83,9 @@ class ClosureEffects {
   // What each worker runs: the attempt of each.
   std::map<int, std::map<uint64_t, uint64_t>> running_ COHORT_GUARDED_BY(mutex_);
   std::set<uint64_t> settled_ COHORT_GUARDED_BY(mutex_);  // decided, and over but for end()
+  std::set<uint64_t> ended_ COHORT_GUARDED_BY(mutex_);    // decided, and over for all but servers
+  // With what they have ended, where that could not be written down.
+  std::map<uint64_t, std::exception_ptr> unwritten_ COHORT_GUARDED_BY(mutex_);
   std::map<uint64_t, JournalKey> keys_ COHORT_GUARDED_BY(mutex_);  // of those that have an id
 };
 

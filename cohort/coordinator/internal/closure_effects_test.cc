@@ -109,7 +109,7 @@ class ClosureEffectsTest : public ::testing::Test {
   /// The next process finds that it has counted, and once.
   void expect_counted_by_the_next(const std::string& id) const {
     const auto journal = open_journal();
-    journal->begin(12, true);
+    journal->begin(12, 1, true);
     const auto servers = test_.connect();
     settle_decided(*journal, *servers);
     EXPECT_EQ(number_in(journal->find(key_of(id))), 7);
@@ -127,7 +127,7 @@ class ClosureEffectsTest : public ::testing::Test {
 TEST_F(ClosureEffectsTest, AProcessThatDecidesNothingHasItsOwnNumbersAllTheSame) {
   {
     const auto journal = open_journal();
-    journal->begin(11, false);
+    journal->begin(11, 1, false);
     const uint64_t id = servers_->next_closure();
     journal->decide({}, {.closure = id, .attempt = 1}, {});
     journal->end(id, nullptr);
@@ -135,7 +135,7 @@ TEST_F(ClosureEffectsTest, AProcessThatDecidesNothingHasItsOwnNumbersAllTheSame)
   std::vector<uint64_t> ids;
   for (const uint64_t session : {12, 13, 14}) {
     const auto journal = open_journal();
-    journal->begin(session, true);
+    journal->begin(session, 1, true);
     const auto servers = test_.connect();
     settle_decided(*journal, *servers);
     for (const uint64_t id : ids) {
@@ -151,7 +151,7 @@ TEST_F(ClosureEffectsTest, AProcessThatDecidesNothingHasItsOwnNumbersAllTheSame)
 TEST_F(ClosureEffectsTest, AnEndThatCannotBeWrittenIsLeftToTheNextProcess) {
   {
     const auto journal = open_journal();
-    journal->begin(11, false);
+    journal->begin(11, 1, false);
     ClosureEffects effects(servers_, journal);
     RunAnswer answer = run(effects, "a");
     fail_write_of_journal(2);  // behind what says that it is decided
@@ -167,9 +167,31 @@ TEST_F(ClosureEffectsTest, AnEndThatCannotBeWrittenIsLeftToTheNextProcess) {
   expect_counted_by_the_next("a");
 }
 
+// As where the disk was full, and has room again.
+TEST_F(ClosureEffectsTest, AnEndThatCouldNotBeWrittenIsWrittenLater) {
+  const auto journal = open_journal();
+  journal->begin(11, 1, false);
+  ClosureEffects effects(servers_, journal);
+  RunAnswer answer = run(effects, "a");
+  fail_write_of_journal(2);  // behind what says that it is decided
+  settle(effects, answer);
+  effects.end(answer.calls[0].id);
+  expect_error<FailedPrecondition>({"still to be told"}, [&] { journal->forget_finished(); });
+  base::g_fault_hook = nullptr;
+  effects.go_on();
+  EXPECT_EQ(number_in(journal->find(key_of("a"))), 7);
+  RunAnswer next = run(effects, "b");
+  settle(effects, next);
+  effects.end(next.calls[0].id);
+  EXPECT_TRUE(journal->open().empty());
+  EXPECT_EQ(value(), 2);
+  journal->forget_finished();
+  EXPECT_FALSE(journal->find(key_of("a")));
+}
+
 TEST_F(ClosureEffectsTest, OneThatIsCancelledBehindItsDecisionKeepsItsId) {
   const auto journal = open_journal();
-  journal->begin(11, false);
+  journal->begin(11, 1, false);
   ClosureEffects effects(servers_, journal);
   RunAnswer answer = run(effects, "a");
   g_cancelling = &effects;
@@ -185,7 +207,7 @@ TEST_F(ClosureEffectsTest, OneThatIsCancelledBehindItsDecisionKeepsItsId) {
 TEST_F(ClosureEffectsTest, WhatServersCouldNotBeToldIsLeftToTheNextProcess) {
   {
     const auto journal = open_journal();
-    journal->begin(11, false);
+    journal->begin(11, 1, false);
     ClosureEffects effects(servers_, journal);
     RunAnswer answer = run(effects, "a");
     base::g_failpoint_hook = &be_away;
@@ -206,7 +228,7 @@ TEST_F(ClosureEffectsTest, WhatServersCouldNotBeToldIsLeftToTheNextProcess) {
 
 TEST_F(ClosureEffectsTest, WhatCannotBeDecidedIsDropped) {
   const auto journal = open_journal();
-  journal->begin(11, false);
+  journal->begin(11, 1, false);
   ClosureEffects effects(servers_, journal);
   RunAnswer answer = run(effects, "a");
   const uint64_t closure = answer.calls[0].id;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/store/store_server.h"
@@ -35,19 +36,6 @@ std::string number_text(uint64_t number) {
   rpc::MessageWriter out;
   out.number(number);
   return out.str();
-}
-
-struct HelloAnswer {
-  uint64_t incarnation = 0;
-  bool is_resumed = false;
-};
-HelloAnswer hello_answer_of(const rpc::Payload& payload) {
-  const std::string text = payload.text();
-  rpc::MessageReader in("[coordinator] ", text);
-  HelloAnswer out{.incarnation = in.number()};
-  out.is_resumed = in.number_up_to(1) == 1;
-  in.end();
-  return out;
 }
 
 TaskReport report_of(const rpc::Payload& payload) {
@@ -94,9 +82,7 @@ struct ClusterConnection::Impl {
   explicit Impl(ClusterConnectionOptions given)
       : options(std::move(given)),
         board(options.board ? options.board : std::make_shared<StatusBoard>()),
-        greeting{
-            .session = options.session, .resumes = options.resumes, .program = program_identity()} {
-    if (greeting.session == 0) greeting.session = random_session();
+        greeting{.program = program_identity()} {
     board->set_replicas(options.replicas);
     add_tasks("ps", servers);
     add_tasks("worker", workers);
@@ -118,11 +104,13 @@ struct ClusterConnection::Impl {
   }
 
   std::shared_ptr<rpc::RpcClient> client_of(const Task& task) const {
-    return std::make_shared<rpc::RpcClient>(
-        rpc::RpcClientOptions{.address = task.address,
-                              .server_name = task.name,
-                              .security = options.security,
-                              .claims = {.task = "coordinator"}});
+    return std::make_shared<rpc::RpcClient>(rpc::RpcClientOptions{.address = task.address,
+                                                                  .server_name = task.name,
+                                                                  .security = options.security,
+                                                                  .claims = claims()});
+  }
+  rpc::RpcClaims claims() const {
+    return {.task = "coordinator", .generation = identity.generation};
   }
 
   std::shared_ptr<rpc::RpcClient> client(const Task& task) {
@@ -184,12 +172,15 @@ struct ClusterConnection::Impl {
     return store != nullptr && *store != '\0';
   }
 
-  // Until the task is there; those that are not are named from time to time.
   void wait_for(Task& task, Clock::time_point limit) {
+    wait_for(task, limit, [&] { greet(task, kOneTry); });
+  }
+  // Until the task is there; those that are not are named from time to time.
+  void wait_for(const Task& task, Clock::time_point limit, const std::function<void()>& call) {
     auto say = Clock::now() + kSayMissing;
     while (true) {
       try {
-        return greet(task, kOneTry);
+        return call();
       } catch (const Error& e) {
         if (!is_absence(e.code())) throw;
         if (Clock::now() >= limit) {
@@ -206,16 +197,36 @@ struct ClusterConnection::Impl {
     }
   }
 
+  // Who it is depends on who was there: it follows all of them.
+  void begin(Clock::time_point limit) {
+    std::vector<NewestCoordinator> newest;
+    for (Task& task : servers) {
+      wait_for(task, limit, [&] {
+        newest.push_back(newest_of(client(task)->call(
+            "task.newest", rpc::Payload(), {.timeout = kOneTry, .wait_for_server = true})));
+      });
+    }
+    identity = options.begin ? options.begin(newest)
+                             : CoordinatorIdentity{.session = random_session(),
+                                                   .generation = newest_generation(newest) + 1};
+    greeting.who = identity;
+    for (auto* const tasks : {&servers, &workers}) {
+      for (Task& task : *tasks) task.client->set_claims(claims());
+    }
+  }
+
   void wait_for_all() {
     const auto limit = Clock::now() + options.start_timeout;
+    begin(limit);
     for (Task& task : servers) wait_for(task, limit);
     is_resumed = std::all_of(servers.begin(), servers.end(),
                              [](const Task& each) { return each.is_resumed; });
-    if (!is_resumed && !greeting.resumes.empty() && options.replicas == 1) {
-      greeting.session = options.begin_anew();
-      greeting.resumes.clear();
+    if (!is_resumed && identity.origin != 0 && options.replicas == 1) {
+      options.begin_anew(identity);
+      greeting.who.origin = 0;
       for (Task& task : servers) wait_for(task, limit);
     }
+    base::failpoint("coordinator.servers_greeted");
     form_groups(limit);
     for (Task& task : workers) wait_for(task, limit);
   }
@@ -227,7 +238,7 @@ struct ClusterConnection::Impl {
       task.ping->is_asked = true;
       task.ping->is_answered = false;
     }
-    client(task)->start("task.ping", rpc::Payload(number_text(greeting.session)),
+    client(task)->start("task.ping", rpc::Payload(number_text(identity.session)),
                         {.timeout = options.lease}, [ping = task.ping](rpc::RpcResult result) {
                           const base::MutexLock lock(ping->mutex);
                           ping->result = std::move(result);
@@ -254,6 +265,8 @@ struct ClusterConnection::Impl {
       task.failures = 0;
       task.is_lost = false;
     } catch (const Error& e) {
+      // Another coordinator has it.
+      if (e.code() == ErrorCode::kFailedPrecondition) return fail(std::current_exception());
       if (e.code() == ErrorCode::kAborted) return lose_server(task, "was started anew");
       count_failure(task, e.what());
     } catch (const std::exception& e) {
@@ -311,7 +324,9 @@ struct ClusterConnection::Impl {
     return {};
   }
   void fail_with(const std::string& text, const std::string& peer) {
-    const auto error = std::make_exception_ptr(Unavailable("[coordinator] " + text, peer));
+    fail(std::make_exception_ptr(Unavailable("[coordinator] " + text, peer)));
+  }
+  void fail(const std::exception_ptr& error) {
     const base::MutexLock lock(watch_mutex);
     if (on_failure) on_failure(error);
   }
@@ -337,6 +352,8 @@ struct ClusterConnection::Impl {
                  options.lease.count() / 1000, " s; its functions go to other workers");
       board->missed(task.name, StatusBoard::State::kLost, "does not answer");
       drop_calls(index);
+    } catch (const FailedPrecondition&) {  // another coordinator has it
+      fail(std::current_exception());
     } catch (const Cancelled&) {         // by drop_calls()
     } catch (const std::exception& e) {  // what is under way there fails by itself
       board->missed(task.name, StatusBoard::State::kLost, e.what());
@@ -383,7 +400,7 @@ struct ClusterConnection::Impl {
   }
   void say_end(Task& task) {
     try {
-      client(task)->call("task.end", rpc::Payload(number_text(greeting.session)),
+      client(task)->call("task.end", rpc::Payload(number_text(identity.session)),
                          {.timeout = kOneTry});
     } catch (const std::exception&) {  // it has ended, or does not listen: nothing to be done
     }
@@ -391,7 +408,8 @@ struct ClusterConnection::Impl {
 
   const ClusterConnectionOptions options;
   const std::shared_ptr<StatusBoard> board;
-  Greeting greeting;  // as it is behind wait_for_all()
+  Greeting greeting;             // as it is behind wait_for_all()
+  CoordinatorIdentity identity;  // as it began
   bool is_resumed = false;
   std::vector<Task> servers;
   std::vector<Task> workers;
@@ -417,7 +435,7 @@ int ClusterConnection::num_workers() const { return static_cast<int>(impl_->work
 int ClusterConnection::num_ps() const { return static_cast<int>(impl_->servers.size()); }
 const ClusterSpec& ClusterConnection::spec() const { return impl_->options.spec; }
 StatusBoard& ClusterConnection::board() const { return *impl_->board; }
-uint64_t ClusterConnection::session() const { return impl_->greeting.session; }
+const CoordinatorIdentity& ClusterConnection::identity() const { return impl_->identity; }
 bool ClusterConnection::is_resumed() const { return impl_->is_resumed; }
 milliseconds ClusterConnection::group_lease() const {
   const base::MutexLock lock(impl_->mutex);

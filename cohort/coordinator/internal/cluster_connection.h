@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/coordinator/internal/coordinator_identity.h"
 #include "cohort/coordinator/status/status_board.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/security.h"
@@ -32,12 +33,10 @@ struct ClusterConnectionOptions {
   std::chrono::milliseconds lease = std::chrono::seconds(10);
   /// Copies of the parameters: with several the job outlives a server, which may come back.
   int replicas = 1;
-  /// 0: one that nobody has had.
-  uint64_t session = 0;
-  /// Those of coordinators before this one, with which it goes on where all servers have kept what
-  /// they had; else all begin anew in the session that `begin_anew` gives. Without replicas.
-  std::vector<uint64_t> resumes = {};
-  std::function<uint64_t()> begin_anew = {};
+  /// Who this one is, before servers hear of it. Unset: one that follows all, and begins anew.
+  std::function<CoordinatorIdentity(const std::vector<NewestCoordinator>&)> begin = {};
+  /// Without replicas: a server has not kept what it goes on with, and so all begin anew.
+  std::function<void(const CoordinatorIdentity&)> begin_anew = {};
   /// Who shows what the tasks are like. Null: one of its own.
   std::shared_ptr<StatusBoard> board = {};
 };
@@ -51,7 +50,8 @@ class ClusterConnection {
   /// Blocks: until all parameter servers and workers have answered.
   /// Errors: InvalidArgument for a cluster without any, and as RpcClient; DeadlineExceeded that
   ///         names who has not come; FailedPrecondition that names a task of another program, with
-  ///         the first function that differs; Unauthenticated.
+  ///         the first function that differs, and where another coordinator has begun meanwhile;
+  ///         Unauthenticated.
   explicit ClusterConnection(ClusterConnectionOptions options);
   /// Tells all tasks that the job is over.
   ~ClusterConnection();
@@ -61,9 +61,8 @@ class ClusterConnection {
   int num_workers() const;
   int num_ps() const;
   const ClusterSpec& spec() const;
-  /// Tells this coordinator from those before it.
-  uint64_t session() const;
-  /// Whether all servers have kept what they had of a session that this one resumes.
+  const CoordinatorIdentity& identity() const;
+  /// Whether all servers have kept what they had of the session that this one goes on with.
   bool is_resumed() const;
   StatusBoard& board() const;
   /// Of the servers' groups; 0 where each parameter is on one server.
@@ -88,8 +87,9 @@ class ClusterConnection {
   void greet_worker(int worker, std::chrono::milliseconds timeout);
 
   /// `on_failure` is called, on another thread and perhaps several times, when a parameter server
-  /// is lost: it did not answer three times, or was started anew, without its variables. An empty
-  /// one ends it, and waits until it is not called any more.
+  /// is lost: it did not answer three times, or was started anew, without its variables; and by
+  /// FailedPrecondition when another coordinator has followed this one. An empty one ends it, and
+  /// waits until it is not called any more.
   void watch_servers(std::function<void(std::exception_ptr)> on_failure);
   /// Which parameter server has this address; -1: none.
   int ps_at(const std::string& address) const;

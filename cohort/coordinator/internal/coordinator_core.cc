@@ -43,7 +43,7 @@ constexpr std::size_t kMostArguments = rpc::kMostMessageBytes - (1 << 20);
 
 // Of all coordinators: two of one session, one after the other, have other resources.
 std::atomic<uint64_t> g_last_resource{0};
-// Of functions that may count several times.
+// Of functions that may count several times: what servers remember of the others has no gaps then.
 std::atomic<uint64_t> g_last_plain{0};
 constexpr uint64_t kPlain = uint64_t{1} << 63;
 
@@ -239,7 +239,7 @@ struct CoordinatorCore::Impl {
 
   RunRequest request_for(Worker& worker, const std::vector<ClosurePtr>& closures,
                          std::vector<uint64_t>& sent) {
-    RunRequest out{.session = connection->session()};
+    RunRequest out{.session = connection->identity().session};
     worker.made.merge(connection->take_left_resources(worker.index));
     const base::MutexLock lock(mutex);
     for (auto ids = dropped->take(); !ids.empty(); ids = dropped->take()) {
@@ -442,7 +442,7 @@ std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
                      "servers, got one without");
   const base::MutexLock lock(i.mutex);
   i.throw_ripe_error();
-  i.effects.release_drops();
+  i.effects.go_on();
   if (auto before = i.named.find(*closure)) return before;
   while (i.queue.is_full()) {
     i.changed.wait(i.mutex, [&i]() COHORT_REQUIRES(i.mutex) {
@@ -451,7 +451,6 @@ std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
     i.throw_ripe_error();
     if (auto before = i.named.find(*closure)) return before;  // of another thread that has waited
   }
-  // Numbers of their own: what servers remember of some has no gaps then.
   closure->id = closure->counts_once ? i.effects.open(closure->key) : kPlain | ++g_last_plain;
   auto out = closure->result;
   i.named.add(*closure);
@@ -463,6 +462,7 @@ std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
 
 void CoordinatorCore::forget_finished() {
   const base::MutexLock lock(impl_->mutex);
+  impl_->effects.go_on();
   impl_->named.forget_finished(impl_->queue);
 }
 

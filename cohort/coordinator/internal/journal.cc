@@ -3,33 +3,29 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/fork_descriptors.h"
 #include "cohort/coordinator/internal/closure_effects.h"
+#include "cohort/coordinator/internal/journal_frames.h"
 
 namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kJournalOperation = "journal";
-constexpr uint64_t kJournalVersion = 1;
+constexpr uint64_t kJournalVersion = 2;
 enum class JournalRecord : uint8_t { kBegin = 1, kDecided, kEnded, kFinished };
-// A record's length and its checksum, before it; and its own, behind it.
-constexpr std::size_t kRecordHead = sizeof(uint64_t) + sizeof(uint32_t);
-constexpr std::size_t kRecordTail = sizeof(uint32_t);
-// Results have 63 MiB at most.
-constexpr uint64_t kMostRecord = uint64_t{128} << 20;
 // More functions than one process numbers.
 constexpr uint64_t kOneRange = uint64_t{1} << 32;
 
@@ -40,31 +36,6 @@ uint64_t range_behind(uint64_t last) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto clock = static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(now).count());
   return std::max(clock, last + kOneRange);
-}
-
-std::string framed(const std::string& record) {
-  const uint64_t length = record.size();
-  std::string out(sizeof length, '\0');
-  std::memcpy(out.data(), &length, sizeof length);
-  const auto add_checksum_of = [&out](std::string_view bytes) {
-    const uint32_t checksum = base::masked_crc32c(bytes);
-    out.append(reinterpret_cast<const char*>(&checksum), sizeof checksum);
-  };
-  add_checksum_of(out);
-  out += record;
-  add_checksum_of(record);
-  return out;
-}
-
-// Nothing: it is no record's head.
-std::optional<uint64_t> length_of(std::string_view head) {
-  uint64_t length = 0;
-  uint32_t checksum = 0;
-  std::memcpy(&length, head.data(), sizeof length);
-  std::memcpy(&checksum, head.data() + sizeof length, sizeof checksum);
-  if (length > kMostRecord) return std::nullopt;
-  if (base::masked_crc32c(head.substr(0, sizeof length)) != checksum) return std::nullopt;
-  return length;
 }
 
 ValueWriter record_of(JournalRecord kind) {
@@ -129,18 +100,23 @@ Journal::Journal(Options options)
   try {
     read_all();
   } catch (...) {
-    ::close(lock_);
+    unlock_folder();
     throw;
   }
 }
 
-Journal::~Journal() { ::close(lock_); }
+Journal::~Journal() { unlock_folder(); }
+
+// A child that outlives this process would keep the lock.
+void Journal::unlock_folder() const {
+  if (base::close_no_more_in_children(lock_)) ::close(lock_);
+}
 
 void Journal::lock_folder() {
   const std::string path = options_.folder + "/lock";
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0) checkpoint::throw_system(kJournalOperation, path, errno);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return base::close_in_children(lock_);
   const int error = errno;
   ::close(lock_);
   COHORT_CHECK_STATE(error != EWOULDBLOCK,
@@ -149,47 +125,25 @@ void Journal::lock_folder() {
   checkpoint::throw_system(kJournalOperation, path, error);
 }
 
-uint64_t Journal::whole_record(const checkpoint::InputFile& file, uint64_t at,
-                               std::string& record) const {
-  if (file.size() - at < kRecordHead + kRecordTail) return 0;
-  std::string head(kRecordHead, '\0');
-  file.read(at, head.data(), head.size());
-  const std::optional<uint64_t> length = length_of(head);
-  if (!length || *length > file.size() - at - kRecordHead - kRecordTail) return 0;
-  record.resize(*length);
-  file.read(at + kRecordHead, record.data(), *length);
-  uint32_t checksum = 0;
-  file.read(at + kRecordHead + *length, &checksum, sizeof checksum);
-  return base::masked_crc32c(record) == checksum ? kRecordHead + *length + kRecordTail : 0;
-}
-
 void Journal::read_all() {
   const base::MutexLock lock(mutex_);
   uint64_t at = 0;
   if (std::filesystem::exists(path_)) {
     const checkpoint::InputFile file(kJournalOperation, path_);
-    std::string record;
-    for (uint64_t bytes = 0; (bytes = whole_record(file, at, record)) > 0; at += bytes) {
-      take(record, {at + kRecordHead, record.size()});
+    while (const std::optional<JournalFrame> frame = frame_at(file, at)) {
+      take(frame->record, {at + kFrameHead, frame->record.size()});
+      at += frame->bytes;
     }
-    check_torn(file, at);
+    if (const std::optional<uint64_t> behind = told_behind(file, at)) {
+      throw DataLoss(
+          str_cat("[journal] expected whole records from the first byte to the last, got damage at "
+                  "byte ",
+                  at, " of ", path_, ", and at byte ", *behind,
+                  " a record that says that it was told; remove the file, and start the job from "
+                  "its last checkpoint"));
+    }
   }
   open_file(at);
-}
-
-// What broke off while it was written has nothing whole behind it.
-void Journal::check_torn(const checkpoint::InputFile& file, uint64_t at) const {
-  std::string rest(std::min(file.size() - at, kMostRecord), '\0');
-  if (!rest.empty()) file.read(at, rest.data(), rest.size());
-  std::string record;
-  for (std::size_t i = 1; i + kRecordHead + kRecordTail <= rest.size(); ++i) {
-    const std::string_view head = std::string_view(rest).substr(i, kRecordHead);
-    if (!length_of(head) || whole_record(file, at + i, record) == 0) continue;
-    throw DataLoss(str_cat(
-        "[journal] expected whole records from the first byte to the last, got damage at byte ", at,
-        " of ", path_, ", and a record at byte ", at + i,
-        "; remove the file, and start the job from its last checkpoint"));
-  }
 }
 
 void Journal::open_file(uint64_t end) {
@@ -216,14 +170,11 @@ void Journal::take(const std::string& record, const Place& place) {
     const bool resumes = in.byte() != 0;
     has_work_ = in.byte() != 0;
     last_closure_ = std::max(last_closure_, in.number());
+    generation_ = in.number();
+    origin_ = in.number();
     if (!resumes) {
-      sessions_.clear();
       finished_.clear();
       open_.clear();
-    }
-    for (std::size_t left = in.count(); left > 0; --left) {
-      const uint64_t session = in.number();
-      if (!resumes) sessions_.push_back(session);
     }
   } else if (kind == JournalRecord::kDecided) {
     Open one{.what = read_settlement(in)};
@@ -249,23 +200,37 @@ void Journal::take(const std::string& record, const Place& place) {
   }
 }
 
+// The lock does not hold on each file system: who has stood still there finds another one's records
+// behind its own, or another file.
+void Journal::check_alone() const {
+  struct stat mine {};
+  struct stat named {};
+  const bool is_there = ::fstat(descriptor_, &mine) == 0 && ::stat(path_.c_str(), &named) == 0;
+  COHORT_CHECK_STATE(is_there && mine.st_dev == named.st_dev && mine.st_ino == named.st_ino &&
+                         static_cast<uint64_t>(mine.st_size) == end_,
+                     "[journal] expected that nobody else writes ", path_,
+                     ", but another chief has begun with it, or it was removed. End this program; "
+                     "the other one has the job");
+}
+
 Journal::Place Journal::append(const EncodedValues& record) {
   if (broken_) std::rethrow_exception(broken_);
+  check_alone();
   const std::string bytes = to_payload(record).text();
-  const std::string all = framed(bytes);
+  const std::string all = framed(told(), bytes);
   try {
     if (const int error = base::fault("write", path_)) {
       file_->write(all.data(), all.size() / 2);
       checkpoint::throw_system(kJournalOperation, path_, error);
     }
-    file_->write(all.data(), kRecordHead);
+    file_->write(all.data(), kFrameHead);
     base::failpoint("journal.torn");
-    file_->write(all.data() + kRecordHead, all.size() - kRecordHead);
+    file_->write(all.data() + kFrameHead, all.size() - kFrameHead);
   } catch (const Error&) {
     if (::ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) broken_ = std::current_exception();
     throw;
   }
-  const Place out{end_ + kRecordHead, bytes.size()};
+  const Place out{end_ + kFrameHead, bytes.size()};
   end_ += all.size();
   take(bytes, out);
   return out;
@@ -307,29 +272,34 @@ bool Journal::can_resume() const {
   return has_work_;
 }
 
-std::vector<uint64_t> Journal::sessions() const {
+uint64_t Journal::origin() const {
   const base::MutexLock lock(mutex_);
-  return sessions_;
+  return origin_;
+}
+
+uint64_t Journal::generation() const {
+  const base::MutexLock lock(mutex_);
+  return generation_;
 }
 
 static EncodedValues begin_record(bool resumes, bool has_work, uint64_t last_closure,
-                                  const std::vector<uint64_t>& sessions) {
+                                  uint64_t generation, uint64_t origin) {
   ValueWriter out = record_of(JournalRecord::kBegin);
   out.number(kJournalVersion);
   out.byte(resumes ? 1 : 0);
   out.byte(has_work ? 1 : 0);
   out.number(last_closure);
-  out.number(sessions.size());
-  for (const uint64_t each : sessions) out.number(each);
+  out.number(generation);
+  out.number(origin);
   return std::move(out).finish();
 }
 
-void Journal::begin(uint64_t session, bool resumes) {
+void Journal::begin(uint64_t session, uint64_t generation, bool resumes) {
   const base::MutexLock lock(mutex_);
   wait_until_synced();
   const uint64_t base = range_behind(last_closure_);
-  if (!resumes) return replace(begin_record(false, false, base, {session}));
-  append(begin_record(true, has_work_, base, {session}));
+  if (!resumes) return replace(begin_record(false, false, base, generation, session));
+  append(begin_record(true, has_work_, base, generation, origin_));
   sync_to(end_);
 }
 
@@ -340,8 +310,9 @@ void Journal::wait_until_synced() {
 }
 
 void Journal::replace(const EncodedValues& record) {
+  check_alone();
   const std::string bytes = to_payload(record).text();
-  const std::string all = framed(bytes);
+  const std::string all = framed(0, bytes);
   checkpoint::AtomicFile next(kJournalOperation, path_);
   next.file().write(all.data(), all.size());
   next.file().flush();  // a full disk leaves the file of before
@@ -350,7 +321,7 @@ void Journal::replace(const EncodedValues& record) {
     open_file(all.size());
     ++replaced_;
     synced_again_.notify_all();
-    take(bytes, {kRecordHead, bytes.size()});
+    take(bytes, {kFrameHead, bytes.size()});
   } catch (...) {
     // Which of the two files has the name now is not known, nor what lasts.
     broken_ = std::current_exception();
@@ -428,6 +399,7 @@ std::optional<EncodedValues> Journal::find(const JournalKey& key) const {
   const Entry& entry = found->second;
   check_same(entry.key, key);
   if (!entry.error.empty()) throw Error(ErrorCode::kUnknown, entry.error);
+  check_alone();  // its places are those of its own file
   const checkpoint::InputFile file(kJournalOperation, path_);
   std::string record(entry.record.bytes, '\0');
   file.read(entry.record.first, record.data(), record.size());
@@ -463,7 +435,7 @@ void Journal::forget_finished() {
                      "[journal] expected no function that runs, or of which servers "
                      "are still to be told, got ",
                      open_.size());
-  replace(begin_record(/*resumes=*/false, has_work_, last_closure_, sessions_));
+  replace(begin_record(/*resumes=*/false, has_work_, last_closure_, generation_, origin_));
 }
 
 }  // namespace cohort::internal::coordinator

@@ -4,15 +4,15 @@
 // functions have an id and have ended, with their results, and what servers are being told.
 //
 //   Journal journal({.folder = "run/journal"});
-//   if (journal.can_resume()) ...                        // servers of journal.sessions() go on
-//   journal.begin(session, /*resumes=*/true);
+//   if (journal.can_resume()) ...                        // with the state of journal.origin()
+//   journal.begin(session, generation, /*resumes=*/true);
 //   journal.decide(key, {.closure = 7, .attempt = 1, .counts = counts}, value);
 //   ...                                                  // all servers have done it
 //   journal.end(7, nullptr);
 //   const auto found = journal.find(key);                // also of a process before this one
 //
-// A file of records as TFRecord files have them (length, its CRC, bytes, their CRC), each of which
-// is written before anybody is told what it says.
+// A file of records (journal_frames.h), each of which is written before anybody is told what it
+// says.
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +33,8 @@
 namespace cohort::internal::coordinator {
 
 /// Errors, of all functions that write: Error with the system's reason; what could not be written
-/// whole is taken back, and if that fails everything that follows fails, too.
+/// whole is taken back, and if that fails everything that follows fails, too; FailedPrecondition
+/// where another process has begun with it, or has removed it: where locks do not hold.
 /// Threads: thread-safe.
 class Journal {
  public:
@@ -42,9 +43,11 @@ class Journal {
     /// Whether a record is on the disk, not only with the system, before it counts.
     bool sync = true;
   };
-  /// What was written last, and not whole, is cut off: nobody was told it.
+  /// What was written last, and is not whole, is cut off with all behind it, as far as nobody was
+  /// told it: what was on its way to the disk together may get there in any order.
+  /// A process's children do not have it.
   /// Errors: FailedPrecondition where another process has it; DataLoss that says where, for damage
-  ///         with whole records behind it.
+  ///         to what somebody was told.
   explicit Journal(Options options);
   ~Journal();
   Journal(const Journal&) = delete;
@@ -52,12 +55,14 @@ class Journal {
 
   /// Whether functions have counted since variables were new: else there is nothing to go on with.
   bool can_resume() const;
-  /// The one in which the state that this journal tells of began, alone; none: nothing has begun.
-  std::vector<uint64_t> sessions() const;
-  /// Before servers hear of the session: numbers of its functions are those behind last_closure()
-  /// from here on, which no process before it has had. Without `resumes` variables are new ones,
-  /// and everything is forgotten.
-  void begin(uint64_t session, bool resumes);
+  /// The session in which the state that this journal tells of began; 0: nothing has begun.
+  uint64_t origin() const;
+  /// That of the last begin().
+  uint64_t generation() const;
+  /// Before servers hear of the session and the generation: numbers of its functions are those
+  /// behind last_closure() from here on, which no process before it has had. Without `resumes`
+  /// variables are new ones, and everything is forgotten.
+  void begin(uint64_t session, uint64_t generation, bool resumes);
 
   /// The function counts, and servers are going to be told. `key` may be without an id.
   void decide(const JournalKey& key, const ClosureSettlement& what, const EncodedValues& value);
@@ -99,14 +104,14 @@ class Journal {
   };
   [[noreturn]] static void throw_open(const JournalKey& before, const JournalKey& now);
   void lock_folder();
+  void unlock_folder() const;
   void read_all();
-  /// The length of the whole record there, with what is around it; 0: none that is whole.
-  uint64_t whole_record(const checkpoint::InputFile& file, uint64_t at, std::string& record) const;
-  /// Errors: DataLoss where a whole record is behind this place.
-  void check_torn(const checkpoint::InputFile& file, uint64_t at) const;
   void wait_until_synced() COHORT_REQUIRES(mutex_);
   /// Behind wait_until_synced(), without a wait between them.
   void replace(const EncodedValues& record) COHORT_REQUIRES(mutex_);
+  void check_alone() const COHORT_REQUIRES(mutex_);
+  /// Up to where somebody was told what stands there.
+  uint64_t told() const COHORT_REQUIRES(mutex_) { return options_.sync ? synced_ : end_; }
   void take(const std::string& record, const Place& place) COHORT_REQUIRES(mutex_);
   void open_file(uint64_t end) COHORT_REQUIRES(mutex_);
   Place append(const EncodedValues& record) COHORT_REQUIRES(mutex_);
@@ -126,7 +131,8 @@ class Journal {
   std::exception_ptr broken_ COHORT_GUARDED_BY(mutex_);
   bool has_work_ COHORT_GUARDED_BY(mutex_) = false;
   uint64_t last_closure_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::vector<uint64_t> sessions_ COHORT_GUARDED_BY(mutex_);
+  uint64_t origin_ COHORT_GUARDED_BY(mutex_) = 0;
+  uint64_t generation_ COHORT_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Entry> finished_ COHORT_GUARDED_BY(mutex_);  // by id
   std::map<uint64_t, Open> open_ COHORT_GUARDED_BY(mutex_);          // by closure
 };

@@ -2,8 +2,11 @@
 #include "cohort/coordinator/internal/journal.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -22,7 +25,6 @@ namespace cohort::internal::coordinator {
 namespace {
 
 using testing::expect_error;
-using Sessions = std::vector<uint64_t>;
 
 EncodedValues encoded(double x) {
   ValueWriter out;
@@ -59,7 +61,7 @@ class JournalTest : public ::testing::Test {
   std::string file() const { return folder_ + "/journal"; }
   void write_some() const {
     const auto journal = open();
-    journal->begin(11, false);
+    journal->begin(11, 1, false);
     journal->finish(key("plain"), encoded(1));
     journal->decide(key("once"), settlement(5), encoded(2));
     journal->end(5, nullptr);
@@ -76,7 +78,7 @@ TEST_F(JournalTest, TheNextOneFindsWhatWasWritten) {
   write_some();
   const auto journal = open();
   EXPECT_TRUE(journal->can_resume());
-  EXPECT_EQ(journal->sessions(), Sessions{11});
+  EXPECT_EQ(journal->origin(), 11);
   EXPECT_EQ(decoded(*journal->find(key("plain"))), 1);
   EXPECT_EQ(decoded(*journal->find(key("once"))), 2);
   expect_error(ErrorCode::kUnknown, {"\"open\"", "start the chief again"},
@@ -142,22 +144,65 @@ TEST_F(JournalTest, OneProcessHasIt) {
   expect_error<FailedPrecondition>({"[journal]", "no other coordinator", folder_}, [&] { open(); });
 }
 
+// As one that a program starts and that outlives it.
+TEST_F(JournalTest, AChildDoesNotKeepIt) {
+  auto first = open();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  char byte = 0;
+  if (child == 0) {
+    if (::write(ends[1], &byte, 1) == 1) ::pause();
+    ::_exit(0);
+  }
+  ASSERT_EQ(::read(ends[0], &byte, 1), 1) << "it has begun";
+  ::close(ends[0]);
+  ::close(ends[1]);
+  first.reset();
+  EXPECT_NO_THROW(open());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+// On a file system that does not hold locks.
+TEST_F(JournalTest, OneThatWasFollowedWritesNothingMore) {
+  for (const bool is_resumed : {true, false}) {
+    write_some();
+    const auto first = open();
+    std::filesystem::remove(folder_ + "/lock");
+    const auto second = open();
+    second->begin(12, 2, is_resumed);
+    second->finish(key("second"), encoded(7));
+    const auto refused = [](const auto& work) {
+      expect_error<FailedPrecondition>({"[journal]", "another chief has begun", "End this program"},
+                                       work);
+    };
+    refused([&] { first->finish(key("late"), encoded(1)); });
+    refused([&] { first->decide(key("late"), settlement(9), encoded(1)); });
+    refused([&] { first->begin(13, 3, true); });
+    refused([&] { first->find(key("plain")); });
+    EXPECT_EQ(decoded(*second->find(key("second"))), 7);
+    EXPECT_EQ(second->generation(), 2);
+    EXPECT_EQ(second->origin(), is_resumed ? 11 : 12);
+  }
+}
+
 TEST_F(JournalTest, NewVariablesForgetEverything) {
   write_some();
   const uint64_t before = open()->last_closure();
   {
     const auto journal = open();
-    journal->begin(12, true);
+    journal->begin(12, 1, true);
     EXPECT_TRUE(journal->can_resume());
-    EXPECT_EQ(journal->sessions(), Sessions{11}) << "what 12 goes on with began in it";
-    journal->begin(13, false);
+    EXPECT_EQ(journal->origin(), 11) << "what 12 goes on with began in it";
+    journal->begin(13, 1, false);
     EXPECT_FALSE(journal->can_resume());
   }
   const auto journal = open();
   EXPECT_FALSE(journal->can_resume());
   EXPECT_FALSE(journal->find(key("once")));
   EXPECT_TRUE(journal->open().empty());
-  EXPECT_EQ(journal->sessions(), Sessions{13});
+  EXPECT_EQ(journal->origin(), 13);
   EXPECT_GE(journal->last_closure(), before + 2 * (uint64_t{1} << 32)) << "numbers go on";
 }
 
@@ -176,7 +221,7 @@ TEST_F(JournalTest, WhatIsForgottenTakesNoRoom) {
   }
   const auto journal = open();
   EXPECT_TRUE(journal->can_resume());
-  EXPECT_EQ(journal->sessions(), Sessions{11});
+  EXPECT_EQ(journal->origin(), 11);
   EXPECT_EQ(journal->last_closure(), before);
   EXPECT_FALSE(journal->find(key("plain")));
   EXPECT_EQ(decoded(*journal->find(key("next"))), 4);
@@ -208,7 +253,7 @@ TEST_F(JournalTest, WhatCannotBeWrittenIsTakenBack) {
 TEST_F(JournalTest, AFileThatIsNotReplacedForSureTakesNothingMore) {
   base::g_fault_hook = &fail_call;
   const auto journal = open();
-  journal->begin(11, false);
+  journal->begin(11, 1, false);
   journal->finish(key("before"), encoded(1));
   g_failing_call = "fsync";
   EXPECT_THROW(journal->forget_finished(), Error);
@@ -232,7 +277,7 @@ int hold_sync(const char* call, const std::string& /*path*/) {
 TEST_F(JournalTest, AFileThatIsReplacedHasWhatWasDecidedMeanwhile) {
   for (const bool is_decided : {true, false}) {
     const auto journal = open();
-    journal->begin(11, false);
+    journal->begin(11, 1, false);
     g_holds_sync = true;
     g_syncs = 0;
     base::g_fault_hook = &hold_sync;
@@ -264,10 +309,64 @@ TEST_F(JournalTest, AFileThatIsReplacedHasWhatWasDecidedMeanwhile) {
   }
 }
 
+// What is on its way to the disk together gets there in any order: a power cut that has lost the
+// first of it, and not the second, has lost what nobody was told.
+TEST_F(JournalTest, AHoleInWhatNobodyWasToldIsCutOff) {
+  write_some();
+  const auto whole = std::filesystem::file_size(file());
+  const auto damage = [&] {
+    std::fstream out(file(), std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(static_cast<std::streamoff>(whole) + 50);
+    out.put('x');
+  };
+  const std::string copy = folder_ + "/copy";
+  {
+    const auto journal = open();
+    g_holds_sync = true;
+    g_syncs = 0;
+    base::g_fault_hook = &hold_sync;
+    std::thread one([&] { journal->finish(key("one"), encoded(1)); });
+    while (g_syncs == 0) std::this_thread::yield();
+    const auto before = std::filesystem::file_size(file());
+    std::thread two([&] { journal->finish(key("two"), encoded(2)); });
+    while (std::filesystem::file_size(file()) == before) std::this_thread::yield();
+    std::filesystem::copy_file(file(), copy);  // as a power cut would leave it, but for the hole
+    g_holds_sync = false;
+    one.join();
+    two.join();
+    journal->finish(key("three"), encoded(3));  // which says that the others were told
+  }
+  damage();
+  expect_error<DataLoss>({str_cat("damage at byte ", whole)}, [&] { open(); });
+  std::filesystem::rename(copy, file());
+  damage();
+  const auto journal = open();
+  EXPECT_EQ(std::filesystem::file_size(file()), whole);
+  EXPECT_FALSE(journal->find(key("one")));
+  EXPECT_FALSE(journal->find(key("two")));
+  EXPECT_EQ(decoded(*journal->find(key("once"))), 2);
+}
+
+// Without the disk's word each record counts when it is written.
+TEST_F(JournalTest, WithoutSyncAHoleIsDamage) {
+  const Journal::Options options{.folder = folder_, .sync = false};
+  {
+    Journal journal(options);
+    journal.begin(11, 1, false);
+    journal.finish(key("one"), encoded(1));
+    journal.finish(key("two"), encoded(2));
+  }
+  std::fstream out(file(), std::ios::in | std::ios::out | std::ios::binary);
+  out.seekp(200);
+  out.put('x');
+  out.close();
+  expect_error<DataLoss>({"damage at byte"}, [&] { Journal journal(options); });
+}
+
 TEST_F(JournalTest, ThreadsWriteTogether) {
   {
     const auto journal = open();
-    journal->begin(1, false);
+    journal->begin(1, 1, false);
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&journal, t] {

@@ -4,7 +4,6 @@
 #include <elf.h>
 #include <link.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <random>
@@ -12,13 +11,13 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/coordinator/function.h"
+#include "cohort/coordinator/parameters/generation_fence.h"
 #include "cohort/rpc/wire.h"
 
 namespace cohort::internal::coordinator {
 namespace {
 
 constexpr uint64_t kMostFunctions = 1 << 20;
-constexpr uint64_t kMostResumed = 1 << 20;
 
 uint64_t random_number() {
   std::random_device device;
@@ -107,9 +106,9 @@ std::string first_difference(const ProgramIdentity& ours, const ProgramIdentity&
 
 rpc::Payload to_payload(const Greeting& greeting) {
   rpc::MessageWriter out;
-  out.number(greeting.session);
-  out.number(greeting.resumes.size());
-  for (const uint64_t each : greeting.resumes) out.number(each);
+  out.number(greeting.who.session);
+  out.number(greeting.who.generation);
+  out.number(greeting.who.origin);
   out.text(greeting.program.build);
   out.number(greeting.program.functions.size());
   for (const auto& [name, signature] : greeting.program.functions) {
@@ -123,10 +122,9 @@ Greeting greeting_of(const rpc::Payload& payload) {
   const std::string text = payload.text();
   rpc::MessageReader in("[coordinator] ", text);
   Greeting out;
-  out.session = in.number();
-  for (uint64_t left = in.number_up_to(kMostResumed); left > 0; --left) {
-    out.resumes.push_back(in.number());
-  }
+  out.who.session = in.number();
+  out.who.generation = in.number();
+  out.who.origin = in.number();
   out.program.build = in.text();
   for (uint64_t left = in.number_up_to(kMostFunctions); left > 0; --left) {
     std::string name = in.text();
@@ -136,40 +134,63 @@ Greeting greeting_of(const rpc::Payload& payload) {
   return out;
 }
 
+NewestCoordinator newest_of(const rpc::Payload& payload) {
+  const std::string text = payload.text();
+  rpc::MessageReader in("[coordinator] ", text);
+  NewestCoordinator out{.generation = in.number()};
+  out.origin = in.number();
+  in.end();
+  return out;
+}
+
+HelloAnswer hello_answer_of(const rpc::Payload& payload) {
+  const std::string text = payload.text();
+  rpc::MessageReader in("[coordinator] ", text);
+  HelloAnswer out{.incarnation = in.number()};
+  out.is_resumed = in.number_up_to(1) == 1;
+  in.end();
+  return out;
+}
+
 TaskService::TaskService(Options options)
     : options_(std::move(options)),
       incarnation_(random_number()),
       heard_(std::chrono::steady_clock::now()) {}
 
-rpc::Payload TaskService::hello(const Greeting& greeting) {
+rpc::Payload TaskService::newest() const {
+  const base::MutexLock lock(mutex_);
+  rpc::MessageWriter out;
+  out.number(generation_);
+  out.number(origin_);
+  return rpc::Payload(out.str());
+}
+
+void TaskService::hello(const Greeting& greeting, const rpc::RpcReply& reply) {
   const std::string difference = first_difference(program_identity(), greeting.program);
   COHORT_CHECK_STATE(difference.empty(), options_.name,
                      " runs another program than the coordinator: ", difference,
                      ". Start all tasks from the same build");
-  bool is_new = false;
+  const CoordinatorIdentity& who = greeting.who;
   bool is_resumed = false;
+  bool is_anew = false;
   {
     const base::MutexLock lock(mutex_);
-    if (former_sessions_.count(greeting.session) > 0) {
-      throw Error(ErrorCode::kAborted,
-                  str_cat("another coordinator has taken over ", options_.name, "; end this one"));
+    if (session_ != who.session && who.generation <= generation_) {
+      throw superseded_error(who.generation, generation_);
     }
-    is_new = session_ != greeting.session;
-    if (is_new) {
-      const auto& all = greeting.resumes;
-      is_resumed_ = origin_ != 0 && std::find(all.begin(), all.end(), origin_) != all.end();
-      if (!is_resumed_) origin_ = greeting.session;
-      if (session_ != 0) former_sessions_.insert(session_);
-    }
-    is_resumed = is_resumed_;
-    session_ = greeting.session;
+    is_resumed = who.origin != 0 && origin_ == who.origin;
+    is_anew = !is_resumed && origin_ != who.session;
+    if (is_anew) origin_ = who.session;
+    session_ = who.session;
+    generation_ = who.generation;
     heard_ = std::chrono::steady_clock::now();
   }
-  if (is_new && !is_resumed && options_.on_session) options_.on_session(greeting.session);
   rpc::MessageWriter out;
   out.number(incarnation_);
   out.number(is_resumed ? 1 : 0);
-  return rpc::Payload(out.str());
+  const auto then = [reply, answer = rpc::Payload(out.str())] { reply.send(answer); };
+  if (!options_.on_greeting) return then();
+  options_.on_greeting(who.generation, is_anew, then);
 }
 
 TaskReport TaskService::report() const {
@@ -179,16 +200,15 @@ TaskReport TaskService::report() const {
   return out;
 }
 
-void TaskService::check_session(uint64_t session) {
+void TaskService::check_session(uint64_t session, uint64_t generation) {
   const base::MutexLock lock(mutex_);
   if (session == session_ && session != 0) {
     heard_ = std::chrono::steady_clock::now();
     return;
   }
+  if (generation <= generation_) throw superseded_error(generation, generation_);
   throw Error(ErrorCode::kAborted,
-              str_cat(options_.name, former_sessions_.count(session) > 0
-                                         ? " belongs to another coordinator now; end this one"
-                                         : " was restarted, and not connected to since"));
+              str_cat(options_.name, " was restarted, and not connected to since"));
 }
 
 void TaskService::end() {
@@ -206,19 +226,21 @@ std::map<std::string, rpc::RpcHandler> TaskService::methods() {
     return session;
   };
   return {
+      {"task.newest", [this](const rpc::RpcRequest& /*request*/,
+                             const rpc::RpcReply& reply) { reply.send(newest()); }},
       {"task.hello",
        [this](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
-         reply.send(hello(greeting_of(request.payload)));
+         hello(greeting_of(request.payload), reply);
        }},
       {"task.ping",
        [this, session_of](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
-         check_session(session_of(request.payload));
+         check_session(session_of(request.payload), request.caller.generation);
          rpc::MessageWriter out;
          write_report(out, report());
          reply.send(rpc::Payload(out.str()));
        }},
       {"task.end", [this, session_of](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
-         check_session(session_of(request.payload));
+         check_session(session_of(request.payload), request.caller.generation);
          reply.send(rpc::Payload());
          end();
        }}};

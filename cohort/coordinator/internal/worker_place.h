@@ -3,6 +3,8 @@
 // Where a worker of a job with parameter servers is, and whom it reaches.
 #pragma once
 
+#include <cstdint>
+
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/rpc/security.h"
 
@@ -12,6 +14,7 @@ struct WorkerPlace {
   ClusterSpec spec = {};
   int worker = 0;
   rpc::RpcSecurity security = {};
+  uint64_t generation = 0;  ///< Of the chief whose functions run (generation_fence.h).
 };
 
 }  // namespace cohort::internal::coordinator

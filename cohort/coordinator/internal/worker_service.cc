@@ -39,8 +39,8 @@ struct WorkerService::Impl {
   };
   /// What one coordinator has here.
   struct Session {
-    explicit Session(const Options& options)
-        : strategy(options.make_strategy ? std::optional(options.make_strategy(options.place))
+    Session(const Options& options, const WorkerPlace& place)
+        : strategy(options.make_strategy ? std::optional(options.make_strategy(place))
                                          : std::nullopt),
           resources({.worker = options.place.worker,
                      .workers = options.place.spec.num_tasks("worker"),
@@ -67,7 +67,7 @@ struct WorkerService::Impl {
     runtime::set_thread_name("cohort-worker");
     while (auto next = wait_for_next()) {
       try {
-        answer(next->request.payload, next->reply);
+        answer(next->request, next->reply);
       } catch (const std::exception& e) {
         next->reply.fail(e);
       }
@@ -84,12 +84,14 @@ struct WorkerService::Impl {
     return out;
   }
 
-  void answer(const rpc::Payload& payload, const rpc::RpcReply& reply) {
-    const RunRequest request = run_request_of(payload);
-    options.check_session(request.session);
+  void answer(const rpc::RpcRequest& message, const rpc::RpcReply& reply) {
+    const RunRequest request = run_request_of(message.payload);
+    options.check_session(request.session, message.caller.generation);
     if (!session || session_number != request.session) {
       session.reset();  // first: what the old one holds is let go
-      session.emplace(options);
+      WorkerPlace place = options.place;
+      place.generation = message.caller.generation;
+      session.emplace(options, place);
       session_number = request.session;
     }
     base::failpoint("worker.received");

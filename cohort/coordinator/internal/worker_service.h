@@ -24,7 +24,7 @@ class WorkerService {
   struct Options {
     WorkerPlace place = {};
     /// Throws unless the caller is this job's coordinator. Does not block.
-    std::function<void(uint64_t session)> check_session = {};
+    std::function<void(uint64_t session, uint64_t generation)> check_session = {};
     /// In whose scope the functions of a session run, made on the thread that runs them. None:
     /// under the default strategy.
     std::function<Strategy(const WorkerPlace&)> make_strategy = {};

@@ -225,8 +225,9 @@ void GroupReplica::read(const Question& question, Time now) {
   try {
     replica_.receive(
         ticket,
-        replication::Read{.ticket = ticket,
-                          .query = group_call(question.method, question.payload).str()},
+        replication::Read{
+            .ticket = ticket,
+            .query = group_call(question.generation, question.method, question.payload).str()},
         now);
   } catch (...) {
     tickets_.erase(ticket);
@@ -256,11 +257,11 @@ void GroupReplica::update(const Question& question, Time now) {
     const rpc::Payload call = rest_of(question.payload, data.left());
     if (replica_.is_primary()) parameters_->check_room(question.method, call);
     command = {.client = number.client, .sequence = number.sequence, .oldest = number.oldest};
-    command.bytes = group_call(question.method, call);
+    command.bytes = group_call(question.generation, question.method, call);
   } else {
     command = {.client = id_, .sequence = ++own_updates_};
     command.oldest = own_updates_ > kOwnWindow ? own_updates_ - kOwnWindow : 1;
-    command.bytes = group_call(question.method, question.payload);
+    command.bytes = group_call(question.generation, question.method, question.payload);
   }
   bring(new_ticket(question, now), replication::Update{std::move(command)}, now);
 }

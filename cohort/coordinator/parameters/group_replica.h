@@ -40,6 +40,7 @@ class GroupReplica {
  public:
   /// What a client asks.
   struct Question {
+    uint64_t generation = 0;  ///< Of its chief (generation_fence.h).
     std::string method = {};
     rpc::Payload payload = {};
     rpc::RpcReply reply;

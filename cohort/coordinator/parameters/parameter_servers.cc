@@ -277,11 +277,10 @@ ParameterHandle ParameterServers::bind(const std::string& name) {
   return out;
 }
 
-bool ParameterServers::begin(uint64_t session, const std::vector<uint64_t>& resumes) {
+bool ParameterServers::begin(uint64_t session, uint64_t origin) {
   rpc::MessageWriter out;
   out.number(session);
-  out.number(resumes.size());
-  for (const uint64_t each : resumes) out.number(each);
+  out.number(origin);
   bool is_resumed = true;
   for (int server = 0; server < count(); ++server) {
     call(server, "ps.formed", message({}));

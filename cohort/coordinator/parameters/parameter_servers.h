@@ -79,9 +79,10 @@ class ParameterServers {
   int count() const { return static_cast<int>(servers_.size()); }
 
   /// Where servers are groups of replicas: another coordinator has come, whose variables are other
-  /// ones, but in a group whose began in a session that it resumes. True: all did.
-  /// Blocks: until all groups are whole.
-  bool begin(uint64_t session, const std::vector<uint64_t>& resumes = {});
+  /// ones, but in a group whose began in the session `origin`. True: all did. It may be said again,
+  /// and without an origin then. Blocks: until all groups are whole.
+  /// Errors: FailedPrecondition where a newer one has come.
+  bool begin(uint64_t session, uint64_t origin = 0);
 
   /// Finds the variable, or places and makes it: `make_part(rows, first)` gives so many rows of its
   /// first value, from `first` on. `made`: whether it was this call.

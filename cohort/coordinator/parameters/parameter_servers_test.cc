@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <random>
 #include <thread>
 
+#include "cohort/coordinator/parameters/generation_fence.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/parameters/test_servers.h"
 #include "cohort/testing/deadline.h"
@@ -203,6 +205,44 @@ class RawClient {
 };
 
 // What strangers send is an error, whatever it is.
+TEST(ParameterServers, AChiefThatWasFollowedIsRefused) {
+  const TestServers test(1);
+  const auto servers = test.connect();  // as chief 0
+  const ParameterHandle h = servers->make_or_bind(
+      {.name = "h", .shape = {2}}, [](int64_t rows, int64_t) { return zeros({rows}); });
+  std::promise<void> told;  // soon: who was answered may still be about to end
+  test.services[0]->follow(1, /*is_anew=*/false, [&] { told.set_value(); });
+  told.get_future().wait();
+  const auto refused = [](const auto& work) {
+    testing::expect_error<FailedPrecondition>({"chief 0", "another chief has begun as number 1"},
+                                              work);
+  };
+  refused([&] { servers->write(h, {}, variables::Write::kAdd, ones({2})); });
+  refused([&] { servers->pull(h); });
+  refused([&] {
+    std::vector<std::exception_ptr> none;
+    servers->settle({}, 7, none);
+  });
+}
+
+// What began before it is done to its end, and who has come waits for that.
+TEST(GenerationFence, WaitsForWhatIsBeingDone) {
+  GenerationFence fence;
+  std::vector<int> told;
+  {
+    const GenerationFence::Call old(fence, 1);
+    fence.raise(2, [&] { told.push_back(1); });
+    fence.raise(2, [&] { told.push_back(2); });
+    const GenerationFence::Call call(fence, 2);
+    EXPECT_TRUE(told.empty());
+    EXPECT_THROW(GenerationFence::Call(fence, 1), FailedPrecondition);
+  }
+  EXPECT_EQ(told, (std::vector<int>{1, 2}));
+  fence.raise(1, [&] { told.push_back(3); });
+  EXPECT_EQ(told.size(), 3) << "an old one changes nothing";
+  EXPECT_THROW(GenerationFence::Call(fence, 1), FailedPrecondition);
+}
+
 TEST(ParameterServers, BadMessagesAreErrors) {
   const TestServers test(1);
   const auto servers = test.connect();

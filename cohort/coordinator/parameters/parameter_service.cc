@@ -361,26 +361,34 @@ ParameterService::ParameterService(ParameterServiceOptions options)
 }
 ParameterService::~ParameterService() = default;
 
-void ParameterService::reset() {
-  std::vector<rpc::RpcReply> waiting;
-  impl_->directory.clear();
+void ParameterService::reset() { impl_->reset(); }
+
+void ParameterService::Impl::reset() {
+  directory.clear();
   {
-    const base::MutexLock lock(impl_->prepared_mutex);
-    impl_->prepared.restore({});
-    impl_->applied.notify_all();
+    const base::MutexLock lock(prepared_mutex);
+    prepared.restore({});
+    applied.notify_all();
   }
-  const base::MutexLock lock(impl_->mutex);
-  impl_->entries.clear();
-  impl_->ids.clear();
-  impl_->next_id = random_parameter_id();
-  for (auto& [name, replies] : impl_->waiting) {
+  const base::MutexLock lock(mutex);
+  entries.clear();
+  ids.clear();
+  next_id = random_parameter_id();
+  for (auto& [name, replies] : waiting) {
     for (const rpc::RpcReply& each : replies) {
       each.fail(
           Cancelled("[variable] another coordinator has taken over, with variables of its own; end "
                     "this one"));
     }
   }
-  impl_->waiting.clear();
+  waiting.clear();
+}
+
+void ParameterService::follow(uint64_t generation, bool is_anew, std::function<void()> then) {
+  impl_->fence.raise(generation, [impl = impl_.get(), is_anew, then = std::move(then)] {
+    if (is_anew) impl->reset();
+    then();
+  });
 }
 
 std::size_t ParameterService::bytes() const {
@@ -431,8 +439,11 @@ std::map<std::string, rpc::RpcHandler> parameter_methods(
   const auto later = [&](const std::string& name,
                          std::function<void(const rpc::Payload&, rpc::RpcReply)> work) {
     out[name] = [service, work = std::move(work)](rpc::RpcRequest request, rpc::RpcReply reply) {
-      service->impl_->threads.add([work, payload = std::move(request.payload), reply] {
+      Impl* const impl = service->impl_.get();
+      const uint64_t generation = request.caller.generation;
+      impl->threads.add([impl, work, generation, payload = std::move(request.payload), reply] {
         try {
+          const GenerationFence::Call call(impl->fence, generation);
           work(payload, reply);
         } catch (const c10::Error& e) {
           reply.fail(Internal(str_cat(kPs, e.what_without_backtrace())));

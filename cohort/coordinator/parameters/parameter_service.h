@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -37,6 +39,10 @@ class ParameterService {
 
   /// Forgets all variables: another coordinator begins. Who asks for an old one gets an error.
   void reset();
+  /// The chief of this generation has come: calls of those before it are refused from here on.
+  /// `then`: when none of them is being done any more, perhaps at once, and behind a reset() if it
+  /// begins anew. Blocks: never.
+  void follow(uint64_t generation, bool is_anew, std::function<void()> then);
   /// Bytes of variables and slots.
   std::size_t bytes() const;
 
@@ -63,7 +69,8 @@ class ParameterService {
   const std::unique_ptr<Impl> impl_;
 };
 
-/// "ps.pull" and the others, for an RpcServer.
+/// "ps.pull" and the others, for an RpcServer. Each is done for the generation of its caller's
+/// claims, and refused by FailedPrecondition where a newer one has come.
 std::map<std::string, rpc::RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service);
 
 }  // namespace cohort::internal::coordinator

@@ -15,6 +15,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/call_memory.h"
 #include "cohort/coordinator/parameters/directory.h"
+#include "cohort/coordinator/parameters/generation_fence.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
 #include "cohort/coordinator/parameters/stored_parameter.h"
@@ -65,6 +66,7 @@ struct ParameterService::Impl {
   replication::ClosureFailure settle_one(const replication::Settlement& what, uint64_t floor);
   using Method = rpc::Payload (Impl::*)(rpc::MessageReader&, PayloadReader&);
   rpc::Payload do_it(Method method, PayloadReader& data);
+  void reset();
   /// What has been done before gets the answer that it had.
   void do_once(Method method, const rpc::Payload& payload, const rpc::RpcReply& reply);
   /// Answers when the variable is ready.
@@ -99,6 +101,7 @@ struct ParameterService::Impl {
   uint64_t ready_id(const Name& name) const COHORT_REQUIRES(mutex);
 
   const ParameterServiceOptions options;
+  GenerationFence fence;
   Directory directory;
   CallMemory done{random_parameter_id()};  // it outlives a reset: what was done stays done
   // Of what waits. Owns: with the effects.

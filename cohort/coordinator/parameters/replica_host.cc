@@ -192,7 +192,10 @@ std::map<std::string, rpc::RpcHandler> ReplicaHosts::methods() {
     rpc::MessageReader in(kHost, header);
     const auto group = impl->group(in.number());
     if (group == nullptr) return reply.send(group_answer(GroupStatus::kAgain));
-    GroupReplica::Question question{.method = in.text(), .payload = {}, .reply = reply};
+    GroupReplica::Question question{.generation = request.caller.generation,
+                                    .method = in.text(),
+                                    .payload = {},
+                                    .reply = reply};
     in.end();
     question.payload = rest_of(request.payload, data.left());
     group->ask(std::move(question));

@@ -18,6 +18,7 @@
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/parameters/test_groups.h"
 #include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::coordinator {
 namespace {
@@ -76,17 +77,17 @@ struct Pusher {
 };
 
 // A snapshot of it takes longer than a beat, and than the log's last entries are kept.
-bool is_resumed_by(ReplicatedParameters& group, uint64_t session,
-                   const std::vector<uint64_t>& resumes) {
-  rpc::MessageWriter out;
-  out.number(session);
-  out.number(resumes.size());
-  for (const uint64_t each : resumes) out.number(each);
+rpc::RpcResult answer_of(ReplicatedParameters& group, const replication::Bytes& call) {
   GroupStatus status{};
   uint64_t hint = 0;
-  const std::string answer = group.apply(group_call("ps.begin", rpc::Payload(out.str())));
-  const rpc::RpcResult said = read_group_answer(rpc::Payload(answer), status, hint);
-  EXPECT_EQ(status, GroupStatus::kDone);
+  return read_group_answer(rpc::Payload(group.apply(call)), status, hint);
+}
+bool is_resumed_by(ReplicatedParameters& group, uint64_t session, uint64_t origin) {
+  rpc::MessageWriter out;
+  out.number(session);
+  out.number(origin);
+  const rpc::RpcResult said = answer_of(group, group_call(1, "ps.begin", rpc::Payload(out.str())));
+  EXPECT_FALSE(said.error);
   const std::string text = said.payload.text();
   return rpc::MessageReader("[test] ", text).number_up_to(1) == 1;
 }
@@ -94,17 +95,43 @@ bool is_resumed_by(ReplicatedParameters& group, uint64_t session,
 // What it was told in between says nothing of what it has.
 TEST(ReplicatedParameters, GoOnWithTheSessionInWhichTheyBegan) {
   ReplicatedParameters group;
-  EXPECT_FALSE(is_resumed_by(group, 1, {}));
-  EXPECT_TRUE(is_resumed_by(group, 2, {1}));
-  EXPECT_TRUE(is_resumed_by(group, 2, {1})) << "told twice";
-  EXPECT_TRUE(is_resumed_by(group, 3, {1}));
+  EXPECT_FALSE(is_resumed_by(group, 1, 0));
+  EXPECT_TRUE(is_resumed_by(group, 2, 1));
+  EXPECT_TRUE(is_resumed_by(group, 2, 1)) << "told twice";
+  EXPECT_TRUE(is_resumed_by(group, 3, 1));
   ReplicatedParameters empty;
-  EXPECT_FALSE(is_resumed_by(empty, 3, {1}));
-  EXPECT_FALSE(is_resumed_by(empty, 4, {1}));
+  EXPECT_FALSE(is_resumed_by(empty, 3, 1));
+  EXPECT_FALSE(is_resumed_by(empty, 4, 1));
   ReplicatedParameters copy;
   const auto snapshot = group.snapshot();
   copy.restore({replication::Bytes(snapshot->bytes(0, snapshot->size()))});
-  EXPECT_TRUE(is_resumed_by(copy, 4, {1}));
+  EXPECT_TRUE(is_resumed_by(copy, 4, 1));
+  EXPECT_FALSE(is_resumed_by(copy, 4, 0)) << "another group has not kept its own";
+  EXPECT_FALSE(is_resumed_by(copy, 5, 1));
+}
+
+// On every copy, and on who gets a snapshot.
+TEST(ReplicatedParameters, AChiefThatWasFollowedIsRefused) {
+  ReplicatedParameters group;
+  rpc::MessageWriter begin;
+  begin.number(1);
+  begin.number(0);
+  EXPECT_FALSE(answer_of(group, group_call(7, "ps.begin", rpc::Payload(begin.str()))).error);
+  ReplicatedParameters copy;
+  const auto snapshot = group.snapshot();
+  copy.restore({replication::Bytes(snapshot->bytes(0, snapshot->size()))});
+  rpc::MessageWriter name;
+  name.text("table");
+  name.number(1);
+  for (ReplicatedParameters* each : {&group, &copy}) {
+    EXPECT_FALSE(answer_of(*each, group_call(7, "ps.forget", message(name))).error);
+    for (const char* method : {"ps.forget", "ps.begin"}) {
+      const auto refused = answer_of(*each, group_call(6, method, message(name)));
+      ASSERT_TRUE(refused.error) << method;
+      testing::expect_error<FailedPrecondition>({"chief 6", "another chief has begun as number 7"},
+                                                [&] { std::rethrow_exception(refused.error); });
+    }
+  }
 }
 
 TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {
@@ -194,7 +221,7 @@ TEST(ReplicatedParameterServers, DoNotMakeAResultOfTheirOwnLackOfMemory) {
   rpc::MessageWriter name;
   name.text("none");
   name.number(1);
-  const replication::Bytes call = group_call("ps.forget", message(name));
+  const replication::Bytes call = group_call(1, "ps.forget", message(name));
   EXPECT_NO_THROW(state.apply(call));
   base::g_failpoint_hook = &have_no_memory;
   EXPECT_THROW(state.apply(call), std::bad_alloc);
@@ -231,10 +258,10 @@ TEST(ReplicatedParameterServers, ApplyALargeCallFromWhereItLies) {
     const replication::Bytes::Piece last = call.pieces().back();
     return last.data() >= first && last.data() < first + value.nbytes();
   };
-  const replication::Bytes call = group_call("ps.create", create_of(numbers));
+  const replication::Bytes call = group_call(1, "ps.create", create_of(numbers));
   EXPECT_TRUE(lies_in(call, numbers));
   const Tensor few = ones({4});
-  EXPECT_FALSE(lies_in(group_call("ps.create", create_of(few)), few));
+  EXPECT_FALSE(lies_in(group_call(1, "ps.create", create_of(few)), few));
 
   const auto text = std::make_shared<const std::string>(call.str());
   std::vector<replication::Bytes::Piece> pieces;
@@ -263,7 +290,7 @@ TEST(ReplicatedParameterServers, AreRestoredToTheBitFromPieces) {
   create.number(1);
   rpc::Payload made = message(create);
   append_bytes(made, arange(3000).to(kFloat32).sqrt().contiguous());
-  state.apply(group_call("ps.create", made));
+  state.apply(group_call(1, "ps.create", made));
   const auto before = state.snapshot();
   const auto all = [](const replication::StateSnapshot& snapshot) {
     return snapshot.bytes(0, snapshot.size());
@@ -286,7 +313,7 @@ TEST(ReplicatedParameterServers, AreRestoredToTheBitFromPieces) {
   write.signed_number(1);
   rpc::Payload one = message(write);
   append_bytes(one, ones({1, 3}));
-  state.apply(group_call("ps.write", one));
+  state.apply(group_call(1, "ps.write", one));
   EXPECT_NE(all(*state.snapshot()), bytes);
   EXPECT_EQ(all(*before), bytes);
 }

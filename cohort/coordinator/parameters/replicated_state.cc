@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/coordinator/parameters/generation_fence.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/rpc/errors.h"
 #include "cohort/rpc/wire.h"
@@ -18,7 +19,6 @@ namespace {
 constexpr const char* kState = "[ps] ";
 // Ids of one coordinator's variables, none of which the next one's has.
 constexpr int kIdBits = 32;
-constexpr uint64_t kMostSessions = 1 << 20;
 constexpr std::size_t kStatusBytes = sizeof(uint64_t);
 // What is smaller would keep more than itself where it has arrived.
 constexpr std::size_t kCopiedCall = std::size_t{64} << 10;
@@ -37,24 +37,33 @@ std::string error_text(ErrorCode code, const std::string& text) {
   return out.str();
 }
 
-/// The name, and the message without a copy: `call` stays there.
-std::pair<std::string, rpc::Payload> parts_of(replication::Bytes&& call) = delete;
-std::pair<std::string, rpc::Payload> parts_of(const replication::Bytes& call) {
-  std::string name;
-  rpc::Payload message;
-  bool is_named = false;
-  for (replication::Bytes::Piece piece : call.pieces()) {
-    if (!is_named) {
-      const auto end = std::find(piece.begin(), piece.end(), std::byte{0});
-      const auto size = static_cast<std::size_t>(end - piece.begin());
-      name.append(reinterpret_cast<const char*>(piece.data()), size);
-      is_named = end != piece.end();
-      piece = piece.subspan(is_named ? size + 1 : size);
+}  // namespace
+
+/// What group_call() was told, without a copy.
+struct ReplicatedParameters::Call {
+  explicit Call(replication::Bytes&& call) = delete;
+  explicit Call(const replication::Bytes& call) {
+    std::string head;  // the generation, and the name behind it
+    bool is_whole = false;
+    for (replication::Bytes::Piece piece : call.pieces()) {
+      while (!is_whole && !piece.empty()) {
+        const auto next = static_cast<char>(piece.front());
+        piece = piece.subspan(1);
+        is_whole = head.size() >= sizeof generation && next == '\0';
+        if (!is_whole) head.push_back(next);
+      }
+      message.append({.bytes = piece, .owner = {}});
     }
-    message.append({.bytes = piece, .owner = {}});
+    rpc::MessageReader in(kState, head);
+    generation = in.number();
+    method = head.substr(sizeof generation);
   }
-  return {std::move(name), std::move(message)};
-}
+  uint64_t generation = 0;
+  std::string method = {};
+  rpc::Payload message = {};  // lies in the call
+};
+
+namespace {
 
 // LibTorch's own allocator says it in words.
 bool is_of_memory(const c10::Error& e) {
@@ -101,8 +110,11 @@ rpc::Payload rest_of(const rpc::Payload& payload, std::size_t bytes) {
   return part_of(payload, payload.size() - bytes, bytes);
 }
 
-replication::Bytes group_call(const std::string& method, const rpc::Payload& message) {
-  const std::string name = method + '\0';
+replication::Bytes group_call(uint64_t generation, const std::string& method,
+                              const rpc::Payload& message) {
+  rpc::MessageWriter head;
+  head.number(generation);
+  const std::string name = head.str() + method + '\0';
   const auto whole = std::make_shared<rpc::Payload>(name);
   bool is_owned = message.size() > kCopiedCall;
   std::vector<replication::Bytes::Piece> pieces = {whole->pieces()[0].bytes};
@@ -150,40 +162,43 @@ rpc::RpcResult read_group_answer(const rpc::Payload& answer, GroupStatus& status
 
 ReplicatedParameters::ReplicatedParameters() { service_.begin(0); }
 
-bool ReplicatedParameters::begin(uint64_t session, const std::vector<uint64_t>& resumes) {
-  const bool is_resumed =
-      origin_ != 0 && std::find(resumes.begin(), resumes.end(), origin_) != resumes.end();
-  if (session == session_) return is_resumed;
-  session_ = session;
-  if (is_resumed) return true;
+bool ReplicatedParameters::begin(uint64_t session, uint64_t origin) {
+  if (origin != 0 && origin_ == origin) return true;
+  if (origin_ == session) return false;
   origin_ = session;
-  service_.begin(++sessions_ << kIdBits);
+  service_.begin(++origins_ << kIdBits);
   return false;
 }
 
+void ReplicatedParameters::check_newest(uint64_t generation) const {
+  if (generation < generation_) throw superseded_error(generation, generation_);
+}
+
 std::string ReplicatedParameters::apply(const replication::Bytes& update) {
-  const auto [method, message] = parts_of(update);
-  const std::string& name = method;
-  const rpc::Payload& payload = message;
+  const Call call(update);
   return answered([&] {
     base::failpoint("ps.apply");
-    if (name != "ps.begin") return service_.ask(name, payload).text();
-    const std::string text = payload.text();
+    check_newest(call.generation);
+    if (call.method != "ps.begin") return service_.ask(call.method, call.message).text();
+    generation_ = call.generation;
+    const std::string text = call.message.text();
     rpc::MessageReader in(kState, text);
     const uint64_t session = in.number();
-    std::vector<uint64_t> resumes(in.number_up_to(kMostSessions));
-    for (uint64_t& each : resumes) each = in.number();
+    const uint64_t origin = in.number();
     in.end();
     rpc::MessageWriter out;
-    out.number(begin(session, resumes) ? 1 : 0);
+    out.number(begin(session, origin) ? 1 : 0);
     return out.str();
   });
 }
 
 std::string ReplicatedParameters::read(const std::string& query) const {
-  const replication::Bytes call(query);
-  const auto parts = parts_of(call);
-  return answered([&] { return service_.ask(parts.first, parts.second).text(); });
+  const replication::Bytes bytes(query);
+  const Call call(bytes);
+  return answered([&] {
+    check_newest(call.generation);
+    return service_.ask(call.method, call.message).text();
+  });
 }
 
 namespace {
@@ -218,9 +233,9 @@ class PayloadSnapshot final : public replication::StateSnapshot {
 
 std::shared_ptr<const replication::StateSnapshot> ReplicatedParameters::snapshot() {
   rpc::MessageWriter sessions;
-  sessions.number(session_);
+  sessions.number(generation_);
   sessions.number(origin_);
-  sessions.number(sessions_);
+  sessions.number(origins_);
   rpc::Payload out(sessions.str());
   const rpc::Payload parameters = service_.snapshot();
   for (const rpc::Payload::Piece& piece : parameters.pieces()) out.append(piece);
@@ -238,9 +253,9 @@ void ReplicatedParameters::restore(std::vector<replication::Bytes> pieces) {
   std::string sessions(kSessions, '\0');
   PayloadReader(kState, all).read(sessions.data(), sessions.size());
   rpc::MessageReader in(kState, sessions);
-  session_ = in.number();
+  generation_ = in.number();
   origin_ = in.number();
-  sessions_ = in.number();
+  origins_ = in.number();
   service_.restore(rest_of(all, all.size() - kSessions));
 }
 

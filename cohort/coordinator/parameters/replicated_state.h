@@ -25,8 +25,10 @@ rpc::Payload part_of(const rpc::Payload& payload, std::size_t first, std::size_t
 /// The last ones.
 rpc::Payload rest_of(const rpc::Payload& payload, std::size_t bytes);
 
-/// A call, with its message behind its name. Owns: a share of a large message.
-replication::Bytes group_call(const std::string& method, const rpc::Payload& message);
+/// A call of this chief's (generation_fence.h), with its message behind its name. Owns: a share of
+/// a large message.
+replication::Bytes group_call(uint64_t generation, const std::string& method,
+                              const rpc::Payload& message);
 
 /// Threads: thread-compatible.
 class ReplicatedParameters final : public replication::ReplicatedState {
@@ -45,13 +47,16 @@ class ReplicatedParameters final : public replication::ReplicatedState {
   }
 
  private:
-  /// "ps.begin": another coordinator has come, whose variables are other ones, unless it goes on
-  /// with the session in which these began. True: it does. Once for each.
-  bool begin(uint64_t session, const std::vector<uint64_t>& resumes);
+  struct Call;
+  /// "ps.begin": another coordinator has come, whose variables are other ones, unless these began
+  /// in the session `origin`. True: they did. It may be said again, and without an origin then.
+  bool begin(uint64_t session, uint64_t origin);
+  /// Errors: FailedPrecondition for a chief that another one has followed.
+  void check_newest(uint64_t generation) const;
   mutable ParameterService service_;
-  uint64_t session_ = 0;
-  uint64_t origin_ = 0;  // the session in which the variables began; 0: in none yet
-  uint64_t sessions_ = 0;
+  uint64_t generation_ = 0;  // the newest chief's
+  uint64_t origin_ = 0;      // the session in which the variables began; 0: in none yet
+  uint64_t origins_ = 0;     // how many there were
 };
 
 /// In what a member of a group answers: the status's number.
