@@ -4,17 +4,11 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "cohort/runtime/relax.h"
 
 namespace cohort::internal::collectives {
 namespace {
-
-// To sleep and to be woken takes some 5 us, on both sides: what looks for as long never loses more
-// than twice what it could have. With less, one wait that was in vain (a rank lost its core for a
-// moment) could make all ranks sleep ever after: who is to be woken is too late for who looks.
-constexpr int kFewestLooks = 200;
 
 // Other ranks that wait give a core back within a few microseconds. Who keeps it for longer
 // computes: it gets a whole slice each time it is asked, and who sleeps instead is woken into it.
@@ -24,17 +18,27 @@ constexpr int kLongestRest = 8192;
 
 }  // namespace
 
+Patience::Means Patience::Means::of_system() {
+  return {.now = [] { return Clock::now(); },
+          .relax = [] { runtime::relax(); },
+          .yield = [] { sched_yield(); }};
+}
+
 bool Patience::look_for(base::FunctionRef<bool()> is_over, base::FunctionRef<void()> meanwhile) {
   if (is_over()) return true;
   const int looks = looks_.next();
-  return looks > 0 ? spin(std::max(looks, kFewestLooks), is_over, meanwhile)
-                   : yield(is_over, meanwhile);
+  return looks > 0 ? spin(looks, is_over, meanwhile) : yield(is_over, meanwhile);
 }
 
+// A look takes 10 ns on one processor and 60 on another, so the shortest is counted in time; the
+// clock is not read before the looks that have paid are over.
 bool Patience::spin(int looks, base::FunctionRef<bool()> is_over,
                     base::FunctionRef<void()> meanwhile) {
-  for (int i = 0; i < looks; ++i) {
-    runtime::relax();
+  Clock::time_point until = Clock::time_point::min();
+  for (int i = 0;; ++i) {
+    if (i == looks) until = means_.now() + kLooksFor;
+    if (i > looks && means_.now() >= until) break;
+    means_.relax();
     if (is_over()) {
       looks_.met(i);
       return true;
@@ -51,16 +55,18 @@ bool Patience::yield(base::FunctionRef<bool()> is_over, base::FunctionRef<void()
     return false;
   }
   const int yields = yields_.next();
-  auto before = std::chrono::steady_clock::now();
+  Clock::time_point began;
   for (int i = 0; i < yields; ++i) {
-    sched_yield();
-    const auto now = std::chrono::steady_clock::now();
-    if (now - before > kLongYield) {
+    const Clock::time_point before = means_.now();
+    if (i == 0) began = before;
+    if (before - began >= kYieldsFor) break;
+    means_.yield();
+    const bool was_long = means_.now() - before > kLongYield;
+    if (was_long) {
       next_rest_ = std::clamp(2 * next_rest_, kShortestRest, kLongestRest);
       rest_ = next_rest_;
       return is_over();
     }
-    before = now;
     if (is_over()) {
       yields_.met(i);
       next_rest_ = 0;
