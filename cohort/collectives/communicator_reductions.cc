@@ -118,9 +118,7 @@ void Communicator::reduce_at_once(Bytes numbers, DType dtype, ReduceOp op,
   for (ExchangePart& part : exchange.parts) part.to_peer = numbers;
   ++sequence_;
   try {
-    const Deadline now = std::chrono::steady_clock::now();
-    const Deadline deadline = deadline_in(timeout(options), now);
-    transport_->start_and_look(exchange, now, deadline);
+    const Deadline deadline = transport_->start_and_look(exchange, timeout(options));
     add_in_rank_order(exchange, rank_, numbers.data(), dtype, op, numbers.data(),
                       numbers.size() / c10::elementSize(dtype));
     transport_->let_go(exchange, deadline);

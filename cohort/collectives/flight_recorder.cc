@@ -31,12 +31,19 @@ class RecordedTransport final : public ForwardingTransport {
   void look(Exchange& exchange, Deadline deadline) override {
     noted(exchange.key, [&] { real().look(exchange, deadline); });
   }
-  void start_and_look(Exchange& exchange, Deadline now, Deadline deadline) override {
-    recorder_->started_and_waits(exchange.key, exchange.signature, now);
-    ended(exchange.key, [&] {
+  // Only the look waits; what fails before it was started.
+  Deadline start_and_look(Exchange& exchange, std::chrono::milliseconds timeout) override {
+    try {
       real().start(exchange);
-      real().look(exchange, deadline);
-    });
+    } catch (...) {
+      recorder_->started(exchange.key, exchange.signature);
+      throw;
+    }
+    const Deadline now = std::chrono::steady_clock::now();
+    const Deadline deadline = deadline_in(timeout, now);
+    recorder_->started_and_waits(exchange.key, exchange.signature, now);
+    ended(exchange.key, [&] { real().look(exchange, deadline); });
+    return deadline;
   }
   void await_readers(const Exchange& exchange, Deadline deadline) override {
     noted(exchange.key, [&] { real().await_readers(exchange, deadline); });

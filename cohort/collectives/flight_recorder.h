@@ -33,7 +33,7 @@ class FlightRecorder {
   static constexpr std::size_t kKept = 256;
 
   void started(const ExchangeKey& key, const CallSignature& signature);
-  /// The same of one that is waited for at once, at the time `now`.
+  /// The same of one that was started just now and is waited for from now on.
   void started_and_waits(const ExchangeKey& key, const CallSignature& signature,
                          std::chrono::steady_clock::time_point now);
   void waits(const ExchangeKey& key);

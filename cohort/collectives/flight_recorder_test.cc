@@ -90,6 +90,58 @@ TEST(RecordedTransports, HandOnWhatIsUnderWay) {
   EXPECT_EQ(calls, 1);
 }
 
+// What a rank does until it waits is its own time, not that of the others.
+TEST(RecordedTransports, CountTheLookAsWaitingAndNotTheStart) {
+  const auto recorder = std::make_shared<FlightRecorder>();
+  struct Seen final : ForwardingTransport {
+    Seen(std::shared_ptr<FlightRecorder> of, std::vector<std::string>* into)
+        : ForwardingTransport(nullptr), recorder(std::move(of)), seen(into) {}
+    void start(const Exchange&) override { seen->push_back(recorder->waiting()); }
+    void look(Exchange&, Deadline) override { seen->push_back(recorder->waiting()); }
+    const std::shared_ptr<FlightRecorder> recorder;
+    std::vector<std::string>* const seen;
+  };
+  std::vector<std::string> seen;
+  const auto transport = recorded(std::make_unique<Seen>(recorder, &seen), recorder);
+  Exchange exchange{.signature = {.collective = Collective::kBarrier, .tag = 3}};
+  transport->start_and_look(exchange, milliseconds(100));
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[0], "");
+  expect_words(seen[1], {"barrier(0 bytes, tag 3) for "});
+  expect_words(recorder->text(), {"call 1, step 0, barrier(0 bytes, tag 3): done"});
+}
+
+TEST(RecordedTransports, KeepACallThatCouldNotBegin) {
+  const auto recorder = std::make_shared<FlightRecorder>();
+  struct Failed final : ForwardingTransport {
+    Failed() : ForwardingTransport(nullptr) {}
+    void start(const Exchange&) override { throw Cancelled("[test] gone"); }
+  };
+  const auto transport = recorded(std::make_unique<Failed>(), recorder);
+  Exchange exchange{.signature = {.collective = Collective::kBarrier, .tag = 3}};
+  EXPECT_THROW(transport->start_and_look(exchange, milliseconds(100)), Cancelled);
+  expect_words(recorder->text(), {"call 1, step 0, barrier(0 bytes, tag 3): started"});
+}
+
+// A transport that has its own way to do both at once is not undone by one around it.
+TEST(ForwardingTransports, HandOnAStartThatLooksAtOnce) {
+  struct AtOnce final : ForwardingTransport {
+    explicit AtOnce(int* times) : ForwardingTransport(nullptr), calls(times) {}
+    Deadline start_and_look(Exchange&, milliseconds) override {
+      ++*calls;
+      return {};
+    }
+    bool has_come(const Exchange&) override { return ++*calls > 0; }
+    int* const calls;
+  };
+  int calls = 0;
+  ForwardingTransport around(std::make_unique<AtOnce>(&calls));
+  Exchange exchange;
+  around.start_and_look(exchange, milliseconds(100));
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(around.has_come(exchange));
+}
+
 TEST(FlightRecorders, KeepTheNewest) {
   FlightRecorder recorder;
   for (uint64_t n = 0; n < 2 * FlightRecorder::kKept; ++n) {

@@ -11,7 +11,8 @@
 
 namespace cohort::internal::collectives {
 
-/// Hands every call on; whoever derives overrides those that it is about. Owns: the real one.
+/// Hands every call on; whoever derives overrides those that it is about, and start_and_look() with
+/// start() or look(). Owns: the real one.
 class ForwardingTransport : public Transport {
  public:
   explicit ForwardingTransport(std::unique_ptr<Transport> real) : real_(std::move(real)) {}
@@ -23,8 +24,12 @@ class ForwardingTransport : public Transport {
   void finish(const Exchange& exchange, Deadline deadline) override {
     real_->finish(exchange, deadline);
   }
+  bool has_come(const Exchange& exchange) override { return real_->has_come(exchange); }
   bool shares_memory() const override { return real_->shares_memory(); }
   void look(Exchange& exchange, Deadline deadline) override { real_->look(exchange, deadline); }
+  Deadline start_and_look(Exchange& exchange, std::chrono::milliseconds timeout) override {
+    return real_->start_and_look(exchange, timeout);
+  }
   void let_go(const Exchange& exchange, Deadline deadline) override {
     real_->let_go(exchange, deadline);
   }

@@ -89,6 +89,9 @@ class PlayedTransport final : public ForwardingTransport {
   void look(Exchange& exchange, Deadline deadline) override {
     is_silent() ? wait_in_vain(exchange.signature, deadline) : real().look(exchange, deadline);
   }
+  Deadline start_and_look(Exchange& exchange, std::chrono::milliseconds timeout) override {
+    return Transport::start_and_look(exchange, timeout);  // by way of the two above
+  }
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
     call_hook({.sequence = sequence}, signature);
     is_silent() ? wait_in_vain(signature, deadline) : real().commit(sequence, signature, deadline);

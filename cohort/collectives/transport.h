@@ -135,15 +135,20 @@ class Transport {
   ///         DeadlineExceeded that names the ranks that have not come; the failure after abort().
   ///         The exchange is withdrawn then.
   virtual void finish(const Exchange& exchange, Deadline deadline) = 0;
+  /// Whether finish() or look() of what was started would wait for nobody, as far as go_on() has
+  /// moved it; false where a transport cannot say. Blocks: never.
+  virtual bool has_come(const Exchange&) { return false; }
   /// Whether ranks can read each other's memory where it is.
   virtual bool shares_memory() const { return false; }
   /// As finish(), but leaves the bytes where they are and shows them as the parts' `seen`; what was
   /// sent may be still read.
   virtual void look(Exchange& exchange, Deadline deadline);
-  /// start(), then look(), of who does nothing in between. `now`: the time.
-  virtual void start_and_look(Exchange& exchange, Deadline /*now*/, Deadline deadline) {
+  /// start(), then look(), of who does nothing in between. Returns the deadline.
+  virtual Deadline start_and_look(Exchange& exchange, std::chrono::milliseconds timeout) {
     start(exchange);
+    const Deadline deadline = deadline_in(timeout);
     look(exchange, deadline);
+    return deadline;
   }
   /// After look(), when all has been read. Errors: the failure, if it was no more what was sent.
   virtual void let_go(const Exchange&, Deadline) {}
