@@ -121,6 +121,8 @@ SharedBoard::Pieces SharedMeeting::place(const Exchange& exchange) {
     if (lent) pieces[i] = {.bytes = pieces[i].bytes, .at = place->at, .segment = place->segment};
   }
   if (lent) {
+    // For what is lent by the ranks' own rules nobody waits here.
+    if (exchange.delivery == Delivery::kLend) return pieces;
     loans_.push_back(exchange.key);
     await(pieces);
     return pieces;

@@ -53,7 +53,7 @@ class SharedMeeting {
   bool is_intact(const Exchange& exchange) const;
   /// This rank has read what it wanted.
   void finish(const Exchange& exchange);
-  /// Whether the peers read this rank's own memory, and not a copy of it.
+  /// Whether the peers read this rank's own memory, and not a copy of it, and it waits for them.
   bool lends(const ExchangeKey& key) const;
   bool was_read(int peer, const ExchangeKey& key) const { return board_.has_finished(peer, key); }
   void forget_loan(const ExchangeKey& key);

@@ -145,7 +145,6 @@ void TcpTransport::let_go(const Exchange& exchange, Deadline deadline) {
     wait_for({.peers = others_, .is_here = is_here, .signature = &exchange.signature}, deadline);
   }
   shared_->finish(exchange);
-  if (exchange.delivery == Exchange::Delivery::kLend) shared_->forget_loan(exchange.key);
 }
 
 void TcpTransport::await_readers(const Exchange& exchange, Deadline deadline) {
