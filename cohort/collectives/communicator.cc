@@ -29,6 +29,12 @@ Communicator::Pending::~Pending() {
   owner.withdraw_all();
 }
 
+bool Communicator::Pending::has_come() const {
+  if (!operation_ || operation_->done) return true;
+  if (operation_->withdrawn || operation_->owner == nullptr) return false;
+  return operation_->owner->has_come(*operation_);
+}
+
 void Communicator::Pending::wait() {
   const auto operation = std::exchange(operation_, nullptr);
   if (!operation || operation->done) return;
@@ -73,6 +79,7 @@ Communicator::Operation Communicator::prepare(const CallSignature& signature,
   auto operation = std::make_shared<PendingOperation>();
   operation->exchange = exchange_with_all(signature);
   operation->exchange.signature.tag = options.tag;
+  if (options.place) operation->exchange.key.sequence = *options.place;
   operation->timeout = timeout(options);
   return operation;
 }
@@ -80,7 +87,7 @@ Communicator::Operation Communicator::prepare(const CallSignature& signature,
 Communicator::Pending Communicator::begin(Operation operation) {
   operation->generation = generation_;
   operation->owner = this;
-  if (!operation->is_pair()) ++sequence_;
+  if (!operation->is_pair() && operation->exchange.key.sequence == sequence_) ++sequence_;
   pending_.push_back(operation);
   try {
     transport_->start(operation->exchange);
@@ -110,11 +117,30 @@ void Communicator::finish(PendingOperation& operation) {
   give_back(std::move(operation.scratch));
 }
 
+// Between two ranks there is an order of their own: nobody else waits for them here.
+bool Communicator::waits_for(const PendingOperation& last, const PendingOperation& earlier) {
+  return &earlier == &last || !(earlier.is_pair() || last.is_pair());
+}
+
+bool Communicator::has_come(const PendingOperation& last) const {
+  for (const Operation& operation : pending_) {
+    if (waits_for(last, *operation) && !transport_->has_come(operation->exchange)) return false;
+    if (operation.get() == &last) break;
+  }
+  return true;
+}
+
+uint64_t Communicator::reserve(uint64_t places) {
+  COHORT_CHECK_STATE(!shares_memory(),
+                     "[communicator.reserve] expected ranks that share no memory: what they show "
+                     "each other has one order");
+  return std::exchange(sequence_, sequence_ + places);
+}
+
 void Communicator::finish_until(PendingOperation& last) {
   for (std::size_t at = 0; !last.done;) {
     const Operation operation = pending_[at];
-    // Between two ranks there is an order of their own: nobody else waits for them here.
-    if (operation.get() != &last && (operation->is_pair() || last.is_pair())) {
+    if (!waits_for(last, *operation)) {
       ++at;
       continue;
     }

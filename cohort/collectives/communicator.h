@@ -72,6 +72,8 @@ struct CommunicatorOptions {
 struct CallOptions {
   uint64_t tag = 0;  ///< Tells calls of one kind apart in errors; compared as the rest.
   std::optional<std::chrono::milliseconds> timeout = {};  ///< Unset: the communicator's.
+  /// One of reserve()'s, each once. Unset: the next one.
+  std::optional<uint64_t> place = {};
 };
 
 struct PendingOperation;
@@ -95,6 +97,9 @@ class Communicator {
     ~Pending();
     Pending(Pending&&) noexcept;
     Pending& operator=(Pending&&) noexcept;
+    /// Whether wait() would wait for nobody; false where the transport cannot say. Never an error.
+    /// Blocks: never.
+    bool has_come() const;
     /// Errors: of the operation; FailedPrecondition if a renew() has come in between.
     void wait();
 
@@ -171,8 +176,13 @@ class Communicator {
   void go_on() {
     if (transport_ != nullptr && !transport_->failed()) transport_->go_on();
   }
-  /// Operations of all ranks that were started in this generation.
+  /// Places in the order of operations of all ranks that were taken in this generation.
   uint64_t operations() const { return sequence_; }
+  /// Takes so many places, and returns the first one, for operations (CallOptions::place) that one
+  /// rank may start before others and another rank behind them. All ranks call it alike, and each
+  /// of these operations is started by all of them or by none.
+  /// Errors: FailedPrecondition where ranks share memory, who have no use for it.
+  uint64_t reserve(uint64_t places);
 
   /// Whether ranks can read each other's memory of allocate() where it is.
   bool shares_memory() const { return transport_ != nullptr && transport_->shares_memory(); }
@@ -247,6 +257,8 @@ class Communicator {
   Pending begin_pair(const ExchangePart& part, uint64_t sequence, const CallOptions& options);
   void finish(PendingOperation& operation);
   void finish_until(PendingOperation& operation);
+  static bool waits_for(const PendingOperation& last, const PendingOperation& earlier);
+  bool has_come(const PendingOperation& last) const;
   Pending start_all_reduce_of(std::size_t bytes, Bytes numbers, DType dtype, ReduceOp op,
                               const CallOptions& options);
   void reduce_at_once(Bytes numbers, DType dtype, ReduceOp op, const CallOptions& options);

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <numeric>
+#include <optional>
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/test_job.h"
@@ -41,6 +43,60 @@ TEST_P(CommunicatorSizes, BroadcastsEachRanksBytes) {
       c.broadcast(bytes_of(values), root);
       EXPECT_EQ(values, std::vector<int>(5, root));
     }
+  });
+}
+
+// Each rank starts them in another order.
+TEST_P(CommunicatorSizes, ReservedPlacesMayBeTakenInAnyOrder) {
+  const bool can = std::get<0>(GetParam()) != Carrier::kSharedMemory || size() == 1;
+  job_.run([&](Communicator& c) {
+    if (!can) {
+      EXPECT_THROW(c.reserve(3), FailedPrecondition);
+      return;
+    }
+    c.barrier();
+    const uint64_t first = c.reserve(3);
+    std::array<std::vector<int>, 4> ranks;
+    std::array<Communicator::Pending, 4> pending;
+    const auto start = [&](std::size_t i, std::optional<uint64_t> place) {
+      ranks[i].assign(static_cast<std::size_t>(size()), -1);
+      ranks[i][static_cast<std::size_t>(c.rank())] = 10 * c.rank() + static_cast<int>(i);
+      std::vector<Bytes> pieces;
+      for (int& rank : ranks[i]) pieces.push_back(std::as_writable_bytes(std::span(&rank, 1)));
+      pending[i] = c.start_all_gather(pieces, {.tag = i, .place = place});
+    };
+    const auto shift = static_cast<std::size_t>(c.rank());
+    start(3, {});  // the next one behind them
+    for (std::size_t i = 0; i < 3; ++i) start((i + shift) % 3, first + (i + shift) % 3);
+    for (Communicator::Pending& each : pending) each.wait();
+    for (std::size_t i = 0; i < 4; ++i) {
+      for (int r = 0; r < size(); ++r) {
+        EXPECT_EQ(ranks[i][static_cast<std::size_t>(r)], 10 * r + static_cast<int>(i));
+      }
+    }
+    c.barrier();
+  });
+}
+
+// Where ranks share memory nobody can say so early, and nobody has to.
+TEST_P(CommunicatorSizes, SaysWhatHasComeWithoutWaiting) {
+  const bool can_say = std::get<0>(GetParam()) != Carrier::kSharedMemory;
+  job_.run([&](Communicator& c) {
+    std::vector<int> ranks(static_cast<std::size_t>(size()), -1);
+    ranks[static_cast<std::size_t>(c.rank())] = c.rank();
+    std::vector<Bytes> pieces;
+    for (int& rank : ranks) pieces.push_back(std::as_writable_bytes(std::span(&rank, 1)));
+    std::vector<int> go = {1};
+    if (c.rank() != 0) c.receive(bytes_of(go), 0);
+    Communicator::Pending pending = c.start_all_gather(pieces);
+    if (c.rank() == 0) {
+      EXPECT_EQ(pending.has_come(), size() == 1) << "the others have not begun";
+      for (int peer = 1; peer < size(); ++peer) c.send(bytes_of(go), peer);
+    }
+    while (can_say && !pending.has_come()) c.go_on();
+    pending.wait();
+    EXPECT_TRUE(pending.has_come());
+    for (int r = 0; r < size(); ++r) EXPECT_EQ(ranks[static_cast<std::size_t>(r)], r);
   });
 }
 

@@ -181,6 +181,12 @@ void TcpTransport::finish(const Exchange& exchange, Deadline deadline) {
   }
 }
 
+bool TcpTransport::has_come(const Exchange& exchange) {
+  return !meets(exchange) &&
+         std::all_of(exchange.parts.begin(), exchange.parts.end(),
+                     [&](const ExchangePart& part) { return has_come(part, exchange.key); });
+}
+
 void TcpTransport::finish_streams(const Exchange& exchange, Deadline deadline) {
   const auto part_of = [&](int peer) {
     return std::find_if(exchange.parts.begin(), exchange.parts.end(),
@@ -189,9 +195,7 @@ void TcpTransport::finish_streams(const Exchange& exchange, Deadline deadline) {
   std::vector<int> peers;
   for (const ExchangePart& part : exchange.parts) peers.push_back(part.peer);
   const auto is_here = [&](const TcpStream& from) {
-    const auto part = part_of(from.peer());
-    return (!part->receives || from.has_come(exchange.key)) &&
-           (!part->sends || from.is_sent(exchange.key));
+    return has_come(*part_of(from.peer()), exchange.key);
   };
   try {
     wait_for({.peers = peers, .is_here = is_here, .signature = &exchange.signature}, deadline);

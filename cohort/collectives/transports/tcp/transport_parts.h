@@ -36,6 +36,7 @@ class TcpTransport final : public Transport {
   void start(const Exchange& exchange) override;
   void go_on() override { move_messages(); }
   void finish(const Exchange& exchange, Deadline deadline) override;
+  bool has_come(const Exchange& exchange) override;
   bool shares_memory() const override { return shared_ != nullptr; }
   void look(Exchange& exchange, Deadline deadline) override;
   void let_go(const Exchange& exchange, Deadline deadline) override;
@@ -106,6 +107,10 @@ class TcpTransport final : public Transport {
             base::FunctionRef<bool(const ExchangePart&)> wants);
   void finish_meeting(const Exchange& exchange, Deadline deadline);
   void finish_streams(const Exchange& exchange, Deadline deadline);
+  bool has_come(const ExchangePart& part, const ExchangeKey& key) {
+    return (!part.receives || stream(part.peer).has_come(key)) &&
+           (!part.sends || stream(part.peer).is_sent(key));
+  }
   template <class T>
   std::vector<T> told_by_all(uint64_t question, const T& mine, Deadline deadline);
   void commit_as_first(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);

@@ -31,6 +31,7 @@ class ThreadMeeting {
   int size() const { return size_; }
   void start(int rank, const Exchange& exchange);
   void finish(int rank, const Exchange& exchange, Deadline deadline);
+  bool has_come(int rank, const Exchange& exchange);
   void withdraw(int rank, const Exchange& exchange) noexcept;
   void commit(int rank, uint64_t sequence, const CallSignature& signature, Deadline deadline);
   void abort(const Failure& failure) noexcept;
@@ -212,6 +213,14 @@ void ThreadMeeting::finish(int rank, const Exchange& exchange, Deadline deadline
   let_go(rank, exchange, /*keep=*/true);
 }
 
+bool ThreadMeeting::has_come(int rank, const Exchange& exchange) {
+  const base::MutexLock lock(mutex_);
+  return std::all_of(exchange.parts.begin(), exchange.parts.end(),
+                     [&](const ExchangePart& part) COHORT_REQUIRES(mutex_) {
+                       return !part.receives || box(part.peer, rank).count(exchange.key) > 0;
+                     });
+}
+
 void ThreadMeeting::let_go(int rank, const Exchange& exchange, bool keep) {
   for (const ExchangePart& part : exchange.parts) {
     if (!part.sends) continue;
@@ -353,6 +362,7 @@ class ThreadTransport final : public Transport {
   void finish(const Exchange& exchange, Deadline deadline) override {
     meeting_->finish(rank_, exchange, deadline);
   }
+  bool has_come(const Exchange& exchange) override { return meeting_->has_come(rank_, exchange); }
   void withdraw(const Exchange& exchange) noexcept override { meeting_->withdraw(rank_, exchange); }
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
     meeting_->commit(rank_, sequence, signature, deadline);
