@@ -17,6 +17,7 @@
 #include "cohort/variables/internal/summed_gradients.h"
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/local_variables.h"
+#include "cohort/variables/recorded_rule.h"
 
 namespace cohort::internal::variables {
 
@@ -66,7 +67,7 @@ class FusedUpdate::State {
   void apply_own(const Gradients& gradients, const Rule& rule, double weight_decay);
 
   void check_context() const;
-  FinalGradients* expect_gradients();
+  FinalGradients* expect_gradients(base::FunctionRef<RuleOfStep()> rule);
 
   /// Null: one worker, or replicas have slots of their own.
   ExchangedUpdate* exchange() const { return exchange_.get(); }
@@ -103,14 +104,14 @@ class FusedUpdate::State {
 };
 
 // A pass is told from others by what the replicas have counted alike before it.
-FinalGradients* FusedUpdate::State::expect_gradients() {
+FinalGradients* FusedUpdate::State::expect_gradients(base::FunctionRef<RuleOfStep()> rule) {
   const bool in_place = exchange_ != nullptr && layout.cross_device_ops() == nullptr;
   if (!in_place || current_replica() < 0 || current_replica_count() != layout.replicas()) {
     return nullptr;
   }
   runtime::ReplicaGroup* const group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
-  return exchange_->expect(replica, group != nullptr ? group->epoch(replica) : ++expected_);
+  return exchange_->expect(replica, group != nullptr ? group->epoch(replica) : ++expected_, rule);
 }
 
 void FusedUpdate::State::check_posts(Posts posts, int replica) {
@@ -369,7 +370,9 @@ void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double wei
   state_->apply_any(gradients, rule, weight_decay);
 }
 
-FinalGradients* FusedUpdate::expect_gradients() { return state_->expect_gradients(); }
+FinalGradients* FusedUpdate::expect_gradients(base::FunctionRef<RuleOfStep()> rule) {
+  return state_->expect_gradients(rule);
+}
 
 void FusedUpdate::apply_own(const Gradients& gradients, const Rule& rule, double weight_decay) {
   const at::NoGradGuard no_grad;

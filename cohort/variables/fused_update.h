@@ -38,10 +38,11 @@ class FusedUpdate final : public Updater {
   ///       ignores_zero_gradients and neither weight decay nor a norm needs the whole table.
   void apply(const Gradients& gradients, const update_rules::Rule& rule,
              double weight_decay = 0) override;
-  /// Of several workers: buckets of gradients leave as soon as they are final. Not in the first
-  /// step, which shows what all have to bring, nor in one after a step whose backward pass had
-  /// collectives, which could come in another order on another worker.
-  FinalGradients* expect_gradients() override;
+  /// Of several workers: buckets of gradients leave as soon as they are final, and where workers
+  /// share no memory new parameters follow them. Not in the first step, which shows what all have
+  /// to bring, nor in one after a step whose backward pass had collectives, which could come in
+  /// another order on another worker.
+  FinalGradients* expect_gradients(base::FunctionRef<RuleOfStep()> rule) override;
   /// Order: a merge point at the first call, where slots become one set per replica; then none.
   ///         With several workers all of them make the first call together, where slots are
   ///         gathered.

@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
 #include "cohort/update_rules/rules.h"
 #include "cohort/variables/final_gradients.h"
 #include "cohort/variables/gradients_and_variables.h"
 
 namespace cohort::internal::variables {
+
+struct RuleOfStep;
 
 struct UpdaterOptions {
   std::string name = {};                  ///< The optimizer's: tells its slots from another's.
@@ -57,9 +60,12 @@ class Updater {
   virtual void apply(const Gradients& gradients, const update_rules::Rule& rule,
                      double weight_decay = 0) = 0;
   /// The calling replica is about to compute gradients in one backward pass, and to give apply()
-  /// all of them as they come out of it, untouched. Returns who wants to be told meanwhile; null:
-  /// nobody. Order: all replicas of all workers call it before the pass of a step, or none.
-  virtual FinalGradients* expect_gradients() { return nullptr; }
+  /// all of them as they come out of it, untouched, with the rule that `rule` says, which may be
+  /// asked here. Returns who wants to be told meanwhile; null: nobody.
+  /// Order: all replicas of all workers call it before the pass of a step, or none.
+  virtual FinalGradients* expect_gradients(base::FunctionRef<RuleOfStep()> /*rule*/) {
+    return nullptr;
+  }
   /// Applies the rule to the calling replica's copies with its own gradients alone: copies and
   /// slots of the replicas part, and later apply() uses each replica's own slots.
   /// Errors: as apply(); Unimplemented where replicas share the parameters.

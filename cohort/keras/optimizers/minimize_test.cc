@@ -13,12 +13,10 @@
 
 #include "cohort/autograd/embedding.h"
 #include "cohort/autograd/gradient_tape.h"
-#include "cohort/collectives/test_job.h"
 #include "cohort/keras/keras.h"
-#include "cohort/strategy/internal/local_strategy.h"
+#include "cohort/keras/optimizers/test_workers.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
-#include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
@@ -27,56 +25,8 @@ namespace {
 using cohort::internal::collectives::CallSignature;
 using cohort::internal::collectives::Carrier;
 using cohort::internal::collectives::Collective;
-using cohort::internal::collectives::Communicator;
 using cohort::internal::collectives::ExchangeKey;
-using cohort::internal::collectives::TestJob;
-using cohort::internal::strategy::LocalStrategy;
-using cohort::internal::strategy::LocalStrategyOptions;
-using cohort::testing::run_with_deadline;
 using Numbers = std::vector<double>;
-
-constexpr std::chrono::seconds kLimit{90};
-constexpr int64_t kEachAlone = 64;  // bytes: every variable is a bucket, or several
-
-std::vector<Device> devices(int replicas) {
-  std::vector<Device> out;
-  for (int r = 0; r < replicas; ++r) out.emplace_back("CPU:" + std::to_string(r));
-  return out;
-}
-
-/// Workers as threads of this process, with any transport between them.
-class Job {
- public:
-  Job(int workers, int replicas, int64_t bytes_per_pack, Carrier carrier = Carrier::kThreads,
-      bool bfloat16_gradients = false)
-      : job(carrier, workers) {
-    for (int w = 0; w < workers; ++w) {
-      strategies_.emplace_back(std::make_shared<LocalStrategy>(
-          LocalStrategyOptions{.name = "WorkerStrategy",
-                               .devices = devices(replicas),
-                               .workers_here = workers,
-                               .communicator = job.share(w),
-                               .bytes_per_pack = bytes_per_pack,
-                               .bfloat16_gradients = bfloat16_gradients}));
-    }
-  }
-  /// play(strategy) on every worker. The error of each, if any.
-  std::vector<std::exception_ptr> try_each(std::function<void(const Strategy&)> play) {
-    return run_with_deadline(
-        kLimit, [&] { return job.try_run([&](Communicator& c) { play(of(c.rank())); }); });
-  }
-  void each(const std::function<void(const Strategy&)>& play) {
-    for (const std::exception_ptr& error : try_each(play)) {
-      if (error) std::rethrow_exception(error);
-    }
-  }
-  const Strategy& of(int worker) const { return strategies_[static_cast<std::size_t>(worker)]; }
-
-  TestJob job;
-
- private:
-  std::vector<Strategy> strategies_;
-};
 
 /// What the loss of a replica's step is made of.
 struct Case {
@@ -86,8 +36,11 @@ struct Case {
   bool some_leave_out = false;  ///< One that replica 0's loss does not depend on.
   bool looks_up = false;        ///< Rows of a table.
   bool looks_up_and_multiplies = false;
-  bool reduces = false;  ///< A collective in the pass.
-  int hook_at = -1;      ///< That changes a gradient.
+  bool reduces = false;   ///< A collective in the pass.
+  int hook_at = -1;       ///< That changes a gradient.
+  int lacks_at = -1;      ///< The step that lacks one that every other loss depends on,
+  int some_lack_at = -1;  ///< or whose loss on replica 0 does.
+  int rate_at = -1;       ///< A hook changes the learning rate while the pass goes on.
 };
 
 std::vector<Case> cases() {
@@ -99,7 +52,10 @@ std::vector<Case> cases() {
           {.name = "rows and whole", .looks_up = true, .looks_up_and_multiplies = true},
           {.name = "collective", .some_leave_out = true, .reduces = true},
           {.name = "hook", .hook_at = 0},
-          {.name = "hook later", .hook_at = 2}};
+          {.name = "hook later", .hook_at = 2},
+          {.name = "left out later", .lacks_at = 2},
+          {.name = "left out by some later", .some_lack_at = 2},
+          {.name = "another rate", .rate_at = 2}};
 }
 
 /// A model with layers of Keras's and plain arithmetic.
@@ -130,7 +86,10 @@ class Program {
       if (in_pass) {
         first.register_hook([&in_pass, id](const Tensor&) { in_pass(id); });
       }
-      const Tensor loss = rest(first.tanh(), id, context);
+      if (case_.rate_at == number) {
+        first.register_hook([&](const Tensor&) { optimizer_.set_learning_rate(0.03); });
+      }
+      const Tensor loss = rest(first.tanh(), id, number, context);
       if (minimizes) {
         optimizer_.minimize(loss, variables_, tape);
       } else {
@@ -167,7 +126,7 @@ class Program {
   static Tensor inputs(int id, int number) {
     return ((arange(24, kFloat32) + 11 * id + 5 * number) * 0.31).cos().reshape({4, 6});
   }
-  Tensor rest(Tensor x, int id, const ReplicaContext& context) const {
+  Tensor rest(Tensor x, int id, int number, const ReplicaContext& context) const {
     x = matmul(x, variables_[1].value());
     if (case_.uses_twice) x = matmul(x.tanh(), variables_[1].value());
     if (case_.looks_up) x = x + embedding_lookup(variables_[2], ids(id));
@@ -176,7 +135,9 @@ class Program {
     }
     if (case_.reduces) x = x * context.all_reduce(ReduceOp::kMean, x);
     Tensor out = matmul(x.tanh(), variables_[4].value()).pow(2).mean();
-    const bool has_seldom = !case_.leaves_out && !(case_.some_leave_out && id == 0);
+    const bool lacks = case_.leaves_out || case_.lacks_at == number;
+    const bool some_lack = case_.some_leave_out || case_.some_lack_at == number;
+    const bool has_seldom = !lacks && !(some_lack && id == 0);
     return has_seldom ? out + variables_[3].value().pow(2).mean() : out;
   }
   static Tensor ids(int id) { return tensor({1.0 + id, 7.0, 7.0, 49.0 - id}).to(kInt64); }
@@ -207,8 +168,8 @@ TEST_P(Minimize, HasTheBitsOfApplyGradientsAndOfOneProcess) {
   for (const Case& what : cases()) {
     SCOPED_TRACE(what.name);
     const Numbers one_process =
-        trained(MirroredStrategy(devices(layout.workers * layout.local)), what, false);
-    Job plain(layout.workers, layout.local, 0, layout.carrier);
+        trained(MirroredStrategy(devices_of(layout.workers * layout.local)), what, false);
+    WorkersOfTest plain(layout.workers, layout.local, 0, layout.carrier);
     Numbers applied;
     plain.each([&](const Strategy& s) {
       const Numbers got = trained(s, what, false);
@@ -218,7 +179,7 @@ TEST_P(Minimize, HasTheBitsOfApplyGradientsAndOfOneProcess) {
       EXPECT_EQ(applied, one_process);
     }
     for (const int64_t bytes : {kEachAlone, int64_t{4000}, int64_t{0}}) {
-      Job job(layout.workers, layout.local, bytes, layout.carrier);
+      WorkersOfTest job(layout.workers, layout.local, bytes, layout.carrier);
       job.each([&](const Strategy& s) { EXPECT_EQ(trained(s, what, true), applied) << bytes; });
     }
   }
@@ -229,9 +190,10 @@ TEST_P(Minimize, RoundedGradientsHaveTheBitsOfApplyGradients) {
   const Layout layout = GetParam();
   for (const Case& what : cases()) {
     SCOPED_TRACE(what.name);
-    Job whole(layout.workers, layout.local, 0, layout.carrier, /*bfloat16_gradients=*/true);
-    Job pieces(layout.workers, layout.local, kEachAlone, layout.carrier, true);
-    Job exact(layout.workers, layout.local, 0, layout.carrier);
+    WorkersOfTest whole(layout.workers, layout.local, 0, layout.carrier,
+                        /*bfloat16_gradients=*/true);
+    WorkersOfTest pieces(layout.workers, layout.local, kEachAlone, layout.carrier, true);
+    WorkersOfTest exact(layout.workers, layout.local, 0, layout.carrier);
     Numbers rounded;
     whole.each([&](const Strategy& s) {
       const Numbers got = trained(s, what, false);
@@ -245,7 +207,7 @@ TEST_P(Minimize, RoundedGradientsHaveTheBitsOfApplyGradients) {
 // Both know the learning rate's step count; and steps of both kinds follow each other.
 TEST_P(Minimize, StepsOfBothKindsFollowEachOther) {
   const Layout layout = GetParam();
-  Job job(layout.workers, layout.local, kEachAlone, layout.carrier);
+  WorkersOfTest job(layout.workers, layout.local, kEachAlone, layout.carrier);
   job.each([&](const Strategy& s) {
     Program mixed(s, {.name = "mixed"});
     for (int step = 0; step < 6; ++step) mixed.step(step, step % 3 != 2);
@@ -259,7 +221,7 @@ TEST_P(Minimize, StepsOfBothKindsFollowEachOther) {
 TEST_P(Minimize, BucketsLeaveWhileThePassGoesOn) {
   const Layout layout = GetParam();
   for (const bool minimizes : {true, false}) {
-    Job job(layout.workers, layout.local, kEachAlone, layout.carrier);
+    WorkersOfTest job(layout.workers, layout.local, kEachAlone, layout.carrier);
     std::atomic<int> left = 0;  // of worker 0, in this step
     job.job.before_each(0, [&](const ExchangeKey&, const CallSignature& signature) {
       if (signature.collective == Collective::kAllToAll) ++left;
@@ -287,7 +249,7 @@ TEST_P(Minimize, BucketsLeaveWhileThePassGoesOn) {
 
 TEST_P(Minimize, AFailureBehindADepartureUndoesTheStepEverywhere) {
   const Layout layout = GetParam();
-  Job job(layout.workers, layout.local, kEachAlone, layout.carrier);
+  WorkersOfTest job(layout.workers, layout.local, kEachAlone, layout.carrier);
   std::vector<std::unique_ptr<Program>> programs(static_cast<std::size_t>(layout.workers));
   const auto of = [&](const Strategy& s) -> Program& {
     return *programs[static_cast<std::size_t>(s.extended().layout().worker())];
@@ -324,7 +286,7 @@ TEST_P(Minimize, AFailureBehindADepartureUndoesTheStepEverywhere) {
 
 // fit() minimizes.
 TEST(MinimizeInFit, BucketsOfFitLeaveWhileThePassGoesOn) {
-  Job job(2, 1, kEachAlone);
+  WorkersOfTest job(2, 1, kEachAlone);
   std::atomic<int> left = 0;
   job.job.before_each(0, [&](const ExchangeKey&, const CallSignature& signature) {
     if (signature.collective == Collective::kAllToAll) ++left;

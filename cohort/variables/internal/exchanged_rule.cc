@@ -15,22 +15,19 @@ constexpr std::size_t kCopied = std::size_t{8} << 10;
 
 }  // namespace
 
-// This replica's share of a bucket: the rule beside what is live. Where it does not run on all
-// elements alike, on copies, so much at a time that they are still in the cache.
-void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
-  const auto here = static_cast<std::size_t>(worker_);
-  const SliceImage& mine = kept_[here];
-  const Range bytes =
-      share_of_bytes(bucket_of(kept_buckets_[here], bucket), step.replica, layout_.replicas());
-  const bool at_once = is_full() && !options_.clipnorm;
-  mine.for_each(bytes, [&](std::size_t r, Range elements, std::size_t at) {
-    if (at_once) return update_beside(step, r, elements, at);
-    const std::size_t width = layout_.runs()[r].element_size;
-    for (std::size_t begin = elements.begin; begin < elements.end; begin += kCopied / width) {
-      const Range part = elements.intersect({begin, begin + kCopied / width});
-      update_copy(step, r, part, at + (begin - elements.begin) * width);
-    }
-  });
+// Of this worker's slice: the rule beside what is live. Where it does not run on all elements
+// alike, on copies, so much at a time that they are still in the cache.
+void ExchangedUpdate::update(const Step& step, Range bytes) {
+  const bool at_once = step.turns_ahead || (is_full() && !options_.clipnorm);
+  kept_[static_cast<std::size_t>(worker_)].for_each(
+      bytes, [&](std::size_t r, Range elements, std::size_t at) {
+        if (at_once) return update_beside(step, r, elements, at);
+        const std::size_t width = layout_.runs()[r].element_size;
+        for (std::size_t begin = elements.begin; begin < elements.end; begin += kCopied / width) {
+          const Range part = elements.intersect({begin, begin + kCopied / width});
+          update_copy(step, r, part, at + (begin - elements.begin) * width);
+        }
+      });
 }
 
 void ExchangedUpdate::copy_parameters(const Step& step, std::size_t r, Range elements,

@@ -51,6 +51,7 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
       rows_(layout, shares_, *communicator_, clips_norms(options)),
       by_rows_(layout.variables().size(), false),
       departures_(layout, shares_, by_rows_),
+      can_go_ahead_(!communicator_->shares_memory() && !clips_norms(options)),
       scales_(layout.variables().size(), 1) {
   const bool norms = clips_norms(options);
   std::size_t to_all = 0;
@@ -120,7 +121,8 @@ void guard_update(collectives::Communicator& communicator, base::FunctionRef<voi
 
 void ExchangedUpdate::run(Posts posts, int replica, runtime::ReplicaGroup* group, const Rule& rule,
                           double weight_decay) {
-  const Step step{posts, replica, group, rule, weight_decay, departures_.left()};
+  Step step{posts, replica, group, rule, weight_decay, departures_.left()};
+  if (step.turns_left && ahead_) step.turns_ahead = ahead_->turns;
   Flight flight;
   try {
     exchange_gradients(step, flight);
@@ -143,15 +145,18 @@ void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
   if (step.leads()) {
     take_over(step, flight);
     rows_.begin(step.posts);
-    agreement_.write(step.posts, rows_.counts(), step.rule, step.weight_decay);
+    agreement_.write(step.posts, rows_.counts(), {step.rule, step.weight_decay},
+                     step.turns_ahead ? &ahead_->by : nullptr);
     if (agrees_first) agree();
   }
-  for (std::size_t b = first_buckets_[step.turns_left.value_or(0)]; b < buckets(); ++b) {
-    pack(step, b);
-    step.meet();
-    if (!step.leads()) continue;
-    base::failpoint("update.before_bucket");
-    flight.gradients.push_back(send(b));
+  for (std::size_t turn = step.turns_left.value_or(0); turn < turns(); ++turn) {
+    for (std::size_t b = first_buckets_[turn]; b < first_buckets_[turn + 1]; ++b) {
+      pack(step, b);
+      step.meet();
+      if (!step.leads()) continue;
+      base::failpoint("update.before_bucket");
+      flight.gradients.push_back(send(b, step.turns_ahead.has_value()));
+    }
   }
   if (!step.leads()) return;
   if (!agrees_first) agree();
@@ -160,21 +165,40 @@ void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
   rows_.exchange(step.posts, agreement_, by_rows_);
 }
 
-void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
+void ExchangedUpdate::update_turn(const Step& step, Flight& flight, std::size_t turn) {
   const bool norms = of_variables_ != nullptr;
-  if (norms) {
+  for (std::size_t b = first_buckets_[turn]; b < first_buckets_[turn + 1]; ++b) {
+    if (step.leads() && !norms) receive(flight.gradients[b], b);
+    step.meet();
+    base::failpoint("update.before_rule");
+    update(step, share_of_bytes(bucket_of(kept_buckets_[static_cast<std::size_t>(worker_)], b),
+                                step.replica, layout_.replicas()));
+    step.meet();
+    if (step.leads()) flight.parameters.push_back(gather(b, step.turns_ahead.has_value()));
+  }
+}
+
+// All have sent all parameters, which are not what they should be.
+void ExchangedUpdate::update_again(Step step, Flight& flight) {
+  for (auto& dropped : flight.parameters) dropped.wait();
+  flight.parameters.clear();
+  step.turns_ahead.reset();
+  for (std::size_t turn = 0; turn < turns(); ++turn) update_turn(step, flight, turn);
+}
+
+void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
+  if (of_variables_ != nullptr) {
     // Nothing is written before all norms are known.
-    for (std::size_t b = 0; b < flight.gradients.size(); ++b) receive(flight, b);
+    for (std::size_t b = 0; b < flight.gradients.size(); ++b) receive(flight.gradients[b], b);
     step.meet();
     share_norms(step);
   }
-  for (std::size_t b = 0; b < buckets(); ++b) {
-    if (step.leads() && !norms) receive(flight, b);
-    step.meet();
-    base::failpoint("update.before_rule");
-    update(step, b);
-    step.meet();
-    if (step.leads()) flight.parameters.push_back(gather(b));
+  for (std::size_t turn = step.turns_ahead.value_or(0); turn < turns(); ++turn) {
+    update_turn(step, flight, turn);
+  }
+  if (step.turns_ahead) {
+    step.meet();  // what workers have agreed on is for all replicas
+    if (!agreement_.holds_ahead()) update_again(step, flight);
   }
   if (!step.leads()) return;
   if (!rows_.empty()) update_rows(step);
@@ -286,17 +310,17 @@ void ExchangedUpdate::sum(Posts posts, const UpdateRun& run, Range elements, std
   }
 }
 
-// One replica's gradients need no sum, and lie as the runs do.
+// One replica's gradients need no sum, and lie as the runs do, which is seen behind the pass.
 bool ExchangedUpdate::has_own_in_place(const Step& step) const {
-  return step.posts.size() == 1 && step.posts[0].full && !rounded_;
+  return step.posts.size() == 1 && step.posts[0].full && !rounded_ && !step.turns_ahead;
 }
 
 std::span<collectives::ConstBytes> ExchangedUpdate::seen(Seen& all, std::size_t bucket) const {
   return std::span(all).subspan(bucket * sent_.size(), sent_.size());
 }
 
-void ExchangedUpdate::receive(Flight& flight, std::size_t bucket) {
-  flight.gradients[bucket].wait();
+void ExchangedUpdate::receive(collectives::Communicator::Pending& gradients, std::size_t bucket) {
+  gradients.wait();
   const std::size_t begin =
       bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket).begin;
   const std::span<const collectives::ConstBytes> at = seen(gradients_seen_, bucket);
@@ -311,7 +335,13 @@ void ExchangedUpdate::receive(Flight& flight, std::size_t bucket) {
   }
 }
 
-collectives::Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
+std::optional<uint64_t> ExchangedUpdate::place_of(std::size_t bucket, bool of_parameters,
+                                                  bool is_ahead) const {
+  if (!is_ahead) return std::nullopt;
+  return ahead_->first_place + 2 * bucket + (of_parameters ? 1 : 0);
+}
+
+collectives::Communicator::Pending ExchangedUpdate::send(std::size_t bucket, bool is_ahead) {
   std::vector<collectives::ConstBytes> to;
   std::vector<collectives::Bytes> from;
   const Range mine = bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket);
@@ -325,7 +355,8 @@ collectives::Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
     to.emplace_back(to_[w] + theirs.begin, theirs.size());
     from.emplace_back(into_[w] + mine.begin, mine.size());
   }
-  return communicator_->start_lend(to, from, seen(gradients_seen_, bucket), {.tag = bucket});
+  return communicator_->start_lend(to, from, seen(gradients_seen_, bucket),
+                                   {.tag = bucket, .place = place_of(bucket, false, is_ahead)});
 }
 
 // Whose gradients of an element have arrived, in rank order.
@@ -363,14 +394,15 @@ std::byte* ExchangedUpdate::fresh(int worker) const {
   return at;
 }
 
-collectives::Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
+collectives::Communicator::Pending ExchangedUpdate::gather(std::size_t bucket, bool is_ahead) {
   std::vector<collectives::Bytes> from;
   for (int w = 0; w < workers_; ++w) {
     const Range bytes = bucket_of(kept_buckets_[static_cast<std::size_t>(w)], bucket);
     from.emplace_back(fresh(w) + bytes.begin, bytes.size());
   }
-  return communicator_->start_lend_to_all(from[static_cast<std::size_t>(worker_)], from,
-                                          seen(parameters_seen_, bucket), {.tag = bucket});
+  return communicator_->start_lend_to_all(
+      from[static_cast<std::size_t>(worker_)], from, seen(parameters_seen_, bucket),
+      {.tag = bucket, .place = place_of(bucket, true, is_ahead)});
 }
 
 void ExchangedUpdate::find_parameters(Flight& flight) {

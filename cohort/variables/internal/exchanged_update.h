@@ -13,6 +13,12 @@
 // will apply what comes out of it (expect()), while the pass still runs.
 // They may be rounded for their way (rounded_gradients.h).
 //
+// Where the others cannot read them in place, new parameters travel during that pass, too: when the
+// gradients of a turn (departures.h) have come from all workers, it is updated, and its parameters
+// leave, by a place in the order of operations that was reserved, for on another worker they may
+// leave sooner or later. It is expected then that all workers bring what they brought in the step
+// before; where that was wrong, which all see alike behind the pass, all turns are updated again.
+//
 // Of a table whose gradient is rows only these travel, and the new values of them
 // (exchanged_rows.h). Until a step has shown which tables these are, they travel whole, to no end.
 //
@@ -52,7 +58,7 @@ class ExchangedUpdate final : public FinalGradients {
                   std::shared_ptr<collectives::Communicator> communicator);
 
   /// As Updater::expect_gradients(). `stamp`: tells passes apart, the same on all replicas.
-  FinalGradients* expect(int replica, uint64_t stamp);
+  FinalGradients* expect(int replica, uint64_t stamp, base::FunctionRef<RuleOfStep()> rule);
   void on_final(Component& leaf, const Tensor& gradient) override;
   void on_failure(const std::exception_ptr& error) noexcept override;
 
@@ -78,9 +84,17 @@ class ExchangedUpdate final : public FinalGradients {
     runtime::ReplicaGroup* group;
     const update_rules::Rule& rule;
     double weight_decay;
-    std::optional<std::size_t> turns_left;  // during the pass; unset: it was not expected
+    std::optional<std::size_t> turns_left;        // during the pass; unset: it was not expected
+    std::optional<std::size_t> turns_ahead = {};  // are updated already; unset: none goes ahead
     bool leads() const { return replica == 0; }
     void meet() const;
+  };
+  // What is updated while a pass goes on.
+  struct Ahead {
+    RuleOfStep by;
+    uint64_t first_place = 0;  // of gradients and parameters of each bucket
+    std::size_t turns = 0;     // so many,
+    std::vector<collectives::Communicator::Pending> parameters = {};  // [bucket] of them
   };
   struct OperationCount {
     uint64_t generation = 0;
@@ -95,16 +109,21 @@ class ExchangedUpdate final : public FinalGradients {
 
   void exchange_gradients(const Step& step, Flight& flight);
   void update_slices(const Step& step, Flight& flight);
+  void update_turn(const Step& step, Flight& flight, std::size_t turn);
+  void update_again(Step step, Flight& flight);
   void leave_in_turn();
   void leave(std::size_t turn);
+  void go_ahead();
+  /// Whose place in the order of operations is reserved, if any is.
+  std::optional<uint64_t> place_of(std::size_t bucket, bool of_parameters, bool is_ahead) const;
   void take_over(const Step& step, Flight& flight);
   void conclude_departures();
   void pack(const Step& step, std::size_t bucket);
   void pack_for(std::size_t worker, Posts posts, Range bytes);
   void sum(Posts posts, const UpdateRun& run, Range elements, std::byte* out) const;
   bool has_own_in_place(const Step& step) const;
-  collectives::Communicator::Pending send(std::size_t bucket);
-  void receive(Flight& flight, std::size_t bucket);
+  collectives::Communicator::Pending send(std::size_t bucket, bool is_ahead);
+  void receive(collectives::Communicator::Pending& gradients, std::size_t bucket);
   std::span<collectives::ConstBytes> seen(Seen& all, std::size_t bucket) const;
   /// Every worker has every gradient at its place: whole runs are updated at once.
   bool is_full() const { return agreement_.full() && rows_.empty(); }
@@ -112,7 +131,7 @@ class ExchangedUpdate final : public FinalGradients {
   void share_norms(const Step& step);
   void square_own_blocks(const Step& step, NormBlocks& blocks);
   void set_scales();
-  void update(const Step& step, std::size_t bucket);
+  void update(const Step& step, Range bytes);
   void update_rows(const Step& step);
   void update_beside(const Step& step, std::size_t run, Range elements, std::size_t at);
   void update_copy(const Step& step, std::size_t run, Range elements, std::size_t at);
@@ -123,7 +142,7 @@ class ExchangedUpdate final : public FinalGradients {
                   double scale) const;
   Sources sources(const Step& step, std::size_t run, std::size_t element,
                   const std::size_t* variable) const;
-  collectives::Communicator::Pending gather(std::size_t bucket);
+  collectives::Communicator::Pending gather(std::size_t bucket, bool is_ahead);
   void find_parameters(Flight& flight);
   void adopt(const Step& step);
 
@@ -131,6 +150,7 @@ class ExchangedUpdate final : public FinalGradients {
   void cut_buckets();
   void note_rows();
   std::size_t buckets() const { return buckets_; }
+  std::size_t turns() const { return first_buckets_.size() - 1; }
   Range bucket_of(const std::vector<Range>& buckets, std::size_t bucket) const {
     return bucket < buckets.size() ? buckets[bucket] : Range{};
   }
@@ -172,10 +192,13 @@ class ExchangedUpdate final : public FinalGradients {
   std::vector<bool> by_rows_;  // [variable]: not in the buckets; the same on every worker
   Departures departures_;
   std::vector<collectives::Communicator::Pending> left_;  // by whose turn it is; then replica 0's
+  std::optional<Ahead> ahead_ = {};                       // so is this
+  const bool can_go_ahead_;
   bool may_leave_ = false;  // by replica 0, between meetings; as the rest:
+  bool goes_ahead_ = false;
   std::optional<OperationCount> before_pass_ = {};
   uint64_t operations_at_run_ = 0;
-  std::size_t buckets_left_ = 0;
+  std::size_t operations_in_pass_ = 0;  // of departures
   std::unique_ptr<NormBlocks> of_runs_;
   std::unique_ptr<NormBlocks> of_variables_;
   double scale_ = 1;            // global_clipnorm

@@ -30,7 +30,7 @@ SummedGradients::SummedGradients(const UpdateLayout& layout,
 
 void SummedGradients::exchange(Posts posts, const update_rules::Rule& rule, double weight_decay) {
   rows_.begin(posts);
-  agreement_.write(posts, rows_.counts(), rule, weight_decay);
+  agreement_.write(posts, rows_.counts(), {rule, weight_decay}, /*ahead=*/nullptr);
   agreement_.exchange(communicator_).wait();
   agreement_.conclude();
   rows_.exchange(posts, agreement_, std::vector<bool>(dense_.size(), false));

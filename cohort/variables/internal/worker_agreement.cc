@@ -39,6 +39,17 @@ double first_number(const Rule& rule) {
       rule);
 }
 
+// NaN on both sides is the same.
+bool is_same(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
+// Of one optimizer, whose other numbers stay.
+bool is_same(const RuleOfStep& a, const RuleOfStep& b) {
+  return a.rule.index() == b.rule.index() && is_same(first_number(a.rule), first_number(b.rule)) &&
+         is_same(a.weight_decay, b.weight_decay);
+}
+
 bool all_full(Posts posts) {
   return std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.full; });
 }
@@ -65,13 +76,14 @@ WorkerAgreement::WorkerAgreement(const UpdateLayout& layout, int worker, int wor
       present_(layout.variables().size()) {}
 
 void WorkerAgreement::write(Posts posts, const std::map<std::size_t, int64_t>& rows,
-                            const Rule& rule, double weight_decay) {
+                            const RuleOfStep& now, const RuleOfStep* ahead) {
   std::byte* const to = rows_.data() + row_bytes_ * static_cast<std::size_t>(worker_);
   const Header mine{.variables = digest_,
-                    .rule = rule.index(),
-                    .number = first_number(rule),
-                    .weight_decay = weight_decay,
-                    .full = all_full(posts)};
+                    .rule = now.rule.index(),
+                    .number = first_number(now.rule),
+                    .weight_decay = now.weight_decay,
+                    .full = all_full(posts),
+                    .ahead = ahead != nullptr && is_same(*ahead, now)};
   std::memcpy(to, &mine, sizeof mine);
   for (std::size_t v = 0; v < present_.size(); ++v) {
     const auto by_rows = rows.find(v);
@@ -104,12 +116,8 @@ void WorkerAgreement::check_same(const Header& mine, int worker, const Header& t
                      "expected the same variables, by names, shapes and slots, on every worker, "
                      "got other ones on worker ",
                      worker, " than on worker ", worker_);
-  // NaN on all of them is the same.
-  const auto same = [](double a, double b) {
-    return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
-  };
-  COHORT_CHECK_STATE(theirs.rule == mine.rule && same(theirs.number, mine.number) &&
-                         same(theirs.weight_decay, mine.weight_decay),
+  COHORT_CHECK_STATE(theirs.rule == mine.rule && is_same(theirs.number, mine.number) &&
+                         is_same(theirs.weight_decay, mine.weight_decay),
                      kName, "expected every worker to apply the same rule, got ",
                      rule_name(mine.rule), " with learning rate ", mine.number,
                      " and weight decay ", mine.weight_decay, " on worker ", worker_, ", and ",
@@ -120,14 +128,16 @@ void WorkerAgreement::check_same(const Header& mine, int worker, const Header& t
 
 void WorkerAgreement::conclude() {
   const Header mine = header(worker_);
-  full_ = true;
+  full_ = all_dense_ = ahead_ = true;
   std::fill(present_.begin(), present_.end(), uint8_t{0});
   for (int w = 0; w < workers_; ++w) {
     const Header theirs = header(w);
     check_same(mine, w, theirs);
     full_ = full_ && theirs.full != 0;
+    ahead_ = ahead_ && theirs.ahead != 0;
     for (std::size_t v = 0; v < present_.size(); ++v) {
       const int64_t count = brought(w, v);
+      all_dense_ = all_dense_ && count == kDense;
       if (count != kNothing) present_[v] = std::max(present_[v], count >= 0 ? kByRows : kAsDense);
     }
   }

@@ -13,6 +13,7 @@
 
 #include "cohort/collectives/communicator.h"
 #include "cohort/variables/internal/clipped_update.h"
+#include "cohort/variables/recorded_rule.h"
 
 namespace cohort::internal::variables {
 
@@ -22,9 +23,10 @@ class WorkerAgreement {
   WorkerAgreement(const UpdateLayout& layout, int worker, int workers);
 
   /// This worker's: a variable has a gradient if some local replica has one. `rows`: of variables
-  /// that some replica has rows of, how many there are on all local ones.
-  void write(Posts posts, const std::map<std::size_t, int64_t>& rows,
-             const update_rules::Rule& rule, double weight_decay);
+  /// that some replica has rows of, how many there are on all local ones. `ahead`: what it has
+  /// updated by, if it has during the pass.
+  void write(Posts posts, const std::map<std::size_t, int64_t>& rows, const RuleOfStep& now,
+             const RuleOfStep* ahead);
   collectives::Communicator::Pending exchange(collectives::Communicator& communicator);
   /// When all have arrived. Errors: FailedPrecondition that names a worker with other variables,
   ///         another rule, learning rate or weight decay.
@@ -32,6 +34,10 @@ class WorkerAgreement {
 
   /// Every worker has every gradient, at its place in the layout's runs.
   bool full() const { return full_; }
+  /// Every worker has a gradient of every variable, and none has rows.
+  bool all_dense() const { return all_dense_; }
+  /// What workers have updated during the pass is what they would now.
+  bool holds_ahead() const { return all_dense_ && ahead_; }
   bool has_gradient(int worker, std::size_t variable) const {
     return brought(worker, variable) != kNothing;
   }
@@ -61,6 +67,7 @@ class WorkerAgreement {
     double number = 0;  // the rule's first one: its learning rate, or what that made of it
     double weight_decay = 0;
     uint64_t full = 0;
+    uint64_t ahead = 0;  // by the same rule
   };
   const std::byte* row(int worker) const {
     return rows_.data() + row_bytes_ * static_cast<std::size_t>(worker);
@@ -79,6 +86,8 @@ class WorkerAgreement {
   const std::size_t row_bytes_;
   std::vector<std::byte> rows_;  // [worker]
   bool full_ = false;
+  bool all_dense_ = false;
+  bool ahead_ = false;
   std::vector<uint8_t> present_;  // [variable]
 };
 

@@ -76,6 +76,10 @@ void RuleOptimizer::apply(const Gradients& gradients, const ApplyOptions& option
   }
 }
 
+cohort::internal::variables::FinalGradients* RuleOptimizer::expect_gradients() {
+  return updater_->expect_gradients([this] { return rule_now(); });
+}
+
 RuleOfStep RuleOptimizer::rule_now() const {
   const double rate = rate_now();
   return {rule(rate, step()), common_.weight_decay.value_or(0) * rate};

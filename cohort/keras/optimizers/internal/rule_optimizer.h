@@ -53,9 +53,7 @@ class RuleOptimizer : public OptimizerBase {
   void on_build(std::span<const Variable> variables) final;
   void apply(const Gradients& gradients, const ApplyOptions& options) final;
   std::vector<SlotVariable> slot_variables() const final;
-  cohort::internal::variables::FinalGradients* expect_gradients() final {
-    return updater_->expect_gradients();
-  }
+  cohort::internal::variables::FinalGradients* expect_gradients() final;
 
  private:
   bool decays(const Variable& variable) const;
