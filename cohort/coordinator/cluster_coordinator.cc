@@ -24,7 +24,7 @@ std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
   const base::MutexLock lock(mutex_);
   std::shared_ptr<CoordinatorCore> out = coordinator_.lock();
   if (!out) {
-    out = std::make_shared<CoordinatorCore>(connection(), servers(), journal());
+    out = std::make_shared<CoordinatorCore>(connection(), servers(), journal(), staleness_bound());
     coordinator_ = out;
   }
   return out;
@@ -37,11 +37,14 @@ ClusterCoordinator::ClusterCoordinator(const Strategy& strategy)
 
 std::shared_ptr<internal::coordinator::RemoteResult> ClusterCoordinator::put(
     internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure,
-    const std::string& id) {
+    const ScheduleOptions& options) {
   closure->function = internal::coordinator::registered_function(function, "[schedule] ").name;
   closure->result = std::make_shared<internal::coordinator::RemoteResult>();
-  if (!id.empty())
-    closure->key = internal::coordinator::journal_key(id, closure->function, closure->arguments);
+  closure->is_step = options.is_step;
+  if (!options.id.empty()) {
+    closure->key =
+        internal::coordinator::journal_key(options.id, closure->function, closure->arguments);
+  }
   return internal::base::held(core_, "ClusterCoordinator", "schedule")->put(std::move(closure));
 }
 

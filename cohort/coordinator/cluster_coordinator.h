@@ -152,6 +152,10 @@ struct ScheduleOptions {
   /// The same function with the same arguments each time: resources (PerWorkerValues) count by the
   /// order in which the program makes them. Empty: none.
   std::string id = {};
+  /// False for a function that changes no variable, such as an evaluation: with a staleness bound
+  /// (ParameterServerOptions) it is begun however far its worker is ahead, and no step waits for
+  /// it.
+  bool is_step = true;
 };
 
 /// Handle. A strategy has one coordinator; its workers are given nothing more to do when the last
@@ -183,7 +187,7 @@ class ClusterCoordinator {
                   "[schedule] what makes a resource or dataset belongs to "
                   "create_per_worker_resource or create_per_worker_dataset");
     return RemoteValue<R>(put(reinterpret_cast<internal::coordinator::AnyFunction>(f),
-                              make_closure<P...>(args...), options.id));
+                              make_closure<P...>(args...), options));
   }
   /// As schedule(), for a function whose changes of the strategy's variables, optimizers' slots and
   /// SavedIterators' positions are applied once, however often it is run, and not at all if it
@@ -213,8 +217,8 @@ class ClusterCoordinator {
                   "create_per_worker_resource or create_per_worker_dataset");
     internal::coordinator::ClosurePtr closure = make_closure<P...>(args...);
     closure->counts_once = true;
-    return RemoteValue<R>(put(reinterpret_cast<internal::coordinator::AnyFunction>(f),
-                              std::move(closure), options.id));
+    return RemoteValue<R>(
+        put(reinterpret_cast<internal::coordinator::AnyFunction>(f), std::move(closure), options));
   }
   /// Whether this is the program of before, started again: its variables have the values that they
   /// had, and functions with ids are found. Else variables are new: restore the last checkpoint.
@@ -295,7 +299,7 @@ class ClusterCoordinator {
   }
   std::shared_ptr<internal::coordinator::RemoteResult> put(
       internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure,
-      const std::string& id);
+      const ScheduleOptions& options);
   template <class... P>
   std::shared_ptr<internal::coordinator::ResourceHandle> make(
       internal::coordinator::AnyFunction fn, const std::remove_cvref_t<P>&... args) {

@@ -57,6 +57,21 @@ void open(std::atomic<bool>& gate) {
   gate.notify_all();
 }
 
+std::atomic<int> g_ran_held{0};
+void count_held() {
+  ++g_ran;
+  if (!g_gate) ++g_ran_held;
+}
+void opens() {
+  ++g_ran;
+  open(g_gate);
+}
+std::atomic<int> g_holder{-1};
+void holds() {
+  g_holder = get_current_worker_index();
+  waits();
+}
+
 struct Counter {
   std::atomic<int> value{0};
   int step = 0;
@@ -85,6 +100,9 @@ COHORT_REGISTER_FUNCTION(fails);
 COHORT_REGISTER_FUNCTION(fails_otherwise);
 COHORT_REGISTER_FUNCTION(waits);
 COHORT_REGISTER_FUNCTION(waits_longer);
+COHORT_REGISTER_FUNCTION(count_held);
+COHORT_REGISTER_FUNCTION(opens);
+COHORT_REGISTER_FUNCTION(holds);
 COHORT_REGISTER_FUNCTION(make_counter);
 COHORT_REGISTER_FUNCTION(count_on);
 COHORT_REGISTER_FUNCTION(make_fails);
@@ -96,6 +114,7 @@ class Coordinator : public ::testing::Test {
  protected:
   void SetUp() override {
     g_ran = 0;
+    g_ran_held = 0;
     g_made = 0;
     g_begun = 0;
     g_gate = false;
@@ -337,6 +356,60 @@ TEST_F(Coordinator, WhatRunsOnALostWorkerRunsAgain) {  // K09, within one proces
   }
   coordinator_.join();
   for (const auto& each : all) EXPECT_GE(each.get(), 1);
+}
+
+// Bounded staleness, by the order of what happens: one worker holds a step.
+class StaleCoordinator : public Coordinator {
+ protected:
+  ClusterCoordinator bounded_by(int bound) {
+    return ClusterCoordinator(CoordinatedStrategy(other_.options(), bound));
+  }
+  TestCluster other_;
+};
+
+TEST_F(StaleCoordinator, NoWorkerIsFurtherAheadThanTheBound) {
+  ClusterCoordinator coordinator = bounded_by(1);
+  coordinator.schedule(waits);
+  wait_for_begun(1);
+  coordinator.schedule(count_held).get();
+  coordinator.schedule(count_held).get();
+  const auto evaluated = coordinator.schedule({.is_step = false}, which_worker);
+  EXPECT_NE(evaluated.get(), -1) << "what is no step is not held up";
+  std::vector<RemoteValue<void>> beyond;
+  for (int i = 0; i < 8; ++i) beyond.push_back(coordinator.schedule(count_held));
+  for (const auto& each : beyond) EXPECT_EQ(each.status(), RemoteStatus::kNotReady);
+  open(g_gate);
+  coordinator.join();
+  EXPECT_EQ(g_ran, 10);
+  EXPECT_EQ(g_ran_held, 2);
+}
+
+TEST_F(StaleCoordinator, AWorkerThatDiesHoldsNobodyUp) {
+  ClusterCoordinator coordinator = bounded_by(0);
+  coordinator.schedule(holds);
+  wait_for_begun(1);
+  coordinator.schedule(count_up).get();
+  const auto beyond = coordinator.schedule(opens);
+  EXPECT_EQ(beyond.status(), RemoteStatus::kNotReady);
+  // Ends when its function does, which waits for the step that its loss lets go.
+  other_.stop("worker", g_holder);
+  beyond.get();
+  coordinator.join();
+  EXPECT_EQ(g_ran, 2);
+  EXPECT_EQ(g_begun, 2) << "what it held has been run again";
+}
+
+TEST_F(StaleCoordinator, WithAnErrorAllGoesOnAsBefore) {
+  ClusterCoordinator coordinator = bounded_by(0);
+  coordinator.schedule(waits);
+  wait_for_begun(1);
+  const auto failed = coordinator.schedule(fails, "of a fast worker");
+  expect_error<InvalidArgument>({"of a fast worker"}, [&] { failed.get(); });
+  open(g_gate);
+  expect_error<InvalidArgument>({"of a fast worker"}, [&] { coordinator.join(); });
+  for (int i = 0; i < 100; ++i) coordinator.schedule(count_up);
+  coordinator.join();
+  EXPECT_EQ(g_ran, 100);
 }
 
 TEST(CoordinatorStart, ClustersWithoutWorkersOrServersAreRefused) {  // K13

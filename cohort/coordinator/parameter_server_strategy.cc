@@ -39,6 +39,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
         status_(std::move(place.status)),
         journal_(std::move(place.journal)),
         is_resumed_(place.is_resumed),
+        staleness_bound_(place.staleness_bound),
         servers_(place.servers->count()),
         variables_(std::make_shared<RemoteVariables>(
             RemoteVariablesOptions{.servers = std::move(place.servers),
@@ -59,6 +60,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   std::shared_ptr<ParameterServers> servers() override { return variables_->options().servers; }
   std::shared_ptr<Journal> journal() override { return journal_; }
   bool is_resumed() override { return is_resumed_; }
+  std::optional<int> staleness_bound() override { return staleness_bound_; }
 
  protected:
   std::vector<Device> do_parameter_devices() const override {
@@ -85,6 +87,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   const std::shared_ptr<StatusServer> status_;
   const std::shared_ptr<Journal> journal_;
   const bool is_resumed_;
+  const std::optional<int> staleness_bound_;
   const int servers_;
   const std::shared_ptr<RemoteVariables> variables_;
   const std::shared_ptr<variables::ParameterStore> store_;
@@ -298,6 +301,8 @@ Strategy make_strategy(ParameterServerOptions options) {
   internal::coordinator::check_parameter_cluster(
       spec, resolver == nullptr ? std::nullopt : resolver->task_type());
   internal::coordinator::check_replicas(spec, options.replicas);
+  COHORT_CHECK_ARG(options.staleness_bound.value_or(0) >= 0, internal::coordinator::kStrategy,
+                   "expected a staleness_bound of 0 steps or more, got ", *options.staleness_bound);
   if (internal::coordinator::is_evaluator(resolver.get())) {
     return Strategy(std::make_shared<LocalStrategyExtended>(
         LocalStrategyOptions{.name = "ParameterServerStrategy",
@@ -332,7 +337,8 @@ Strategy make_strategy(ParameterServerOptions options) {
        .connection = std::move(connection),
        .status = std::move(status),
        .journal = journal,
-       .is_resumed = is_resumed});
+       .is_resumed = is_resumed,
+       .staleness_bound = options.staleness_bound});
 }
 
 }  // namespace

@@ -52,6 +52,15 @@ struct ParameterServerOptions {
   /// again while servers live, and variables with the values that they had. Unset: a program that
   /// is started again begins with new variables.
   std::optional<JournalOptions> journal = {};
+  /// How many steps (scheduled functions, of fit executions) a worker may be ahead of the slowest
+  /// one that is there: bounded staleness (SSP, Ho et al. 2013). A worker that has ended c steps
+  /// since nothing waited or ran (join()) gets the next one when every other worker has ended c -
+  /// bound; 0: all make a step, then all the next one (bulk-synchronous). So a step is computed
+  /// without at most (2 * bound + 1) * (workers - 1) updates of others that are applied before its
+  /// own is, and as many of one that is started again meanwhile; it may see some of those early.
+  /// Workers that are lost, or have not come yet, are not waited for; who comes (again) begins with
+  /// the slowest. Unset: nobody waits, as TensorFlow.
+  std::optional<int> staleness_bound = {};
   /// Serves what `cohort status` shows as a page for browsers, too. Unset: no page.
   std::optional<StatusPageOptions> status_page = {};
 };
@@ -69,12 +78,12 @@ struct ParameterServerOptions {
 /// With a journal: what another process of this job has left under way is done, or refused for
 /// good, before it is made.
 /// Errors: FailedPrecondition for a journal that another process has, DataLoss for a damaged one;
-///         InvalidArgument for more replicas than servers, and for a status page beyond loopback
-///         without a token; Error kAlreadyExists where its port is another's; FailedPrecondition
-///         for several without a store; InvalidArgument for a cluster without servers or workers,
-///         or with other jobs than chief, worker, ps and evaluator, and in a task that is a worker
-///         or a server; DeadlineExceeded that names who has not come; FailedPrecondition for a task
-///         of another program.
+///         InvalidArgument for a negative staleness_bound, for more replicas than servers, and for
+///         a status page beyond loopback without a token; Error kAlreadyExists where its port is
+///         another's; FailedPrecondition for several without a store; InvalidArgument for a cluster
+///         without servers or workers, or with other jobs than chief, worker, ps and evaluator, and
+///         in a task that is a worker or a server; DeadlineExceeded that names who has not come;
+///         FailedPrecondition for a task of another program.
 /// TF: tf.distribute.ParameterServerStrategy.
 class ParameterServerStrategy : public Strategy {
  public:
@@ -99,6 +108,7 @@ struct ParameterServerPlace {
   std::shared_ptr<StatusServer> status = {};           ///< The same.
   std::shared_ptr<Journal> journal = {};               ///< The same, or null.
   bool is_resumed = false;                             ///< The same.
+  std::optional<int> staleness_bound = {};             ///< The same.
 };
 /// A strategy over these servers.
 Strategy make_parameter_server_strategy(ParameterServerPlace place);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,21 +22,25 @@ namespace cohort::testing {
 class CoordinatedExtended final : public LocalStrategyExtended,
                                   public internal::coordinator::Coordinated {
  public:
-  explicit CoordinatedExtended(internal::coordinator::ClusterConnectionOptions options)
+  explicit CoordinatedExtended(internal::coordinator::ClusterConnectionOptions options,
+                               std::optional<int> staleness_bound = {})
       : LocalStrategyExtended({.name = "CoordinatedStrategy", .devices = {Device("CPU:0")}}),
-        connection_(
-            std::make_shared<internal::coordinator::ClusterConnection>(std::move(options))) {}
+        connection_(std::make_shared<internal::coordinator::ClusterConnection>(std::move(options))),
+        staleness_bound_(staleness_bound) {}
   std::shared_ptr<internal::coordinator::ClusterConnection> connection() override {
     return connection_;
   }
+  std::optional<int> staleness_bound() override { return staleness_bound_; }
 
  private:
   const std::shared_ptr<internal::coordinator::ClusterConnection> connection_;
+  const std::optional<int> staleness_bound_;
 };
 
 struct CoordinatedStrategy : Strategy {
-  explicit CoordinatedStrategy(internal::coordinator::ClusterConnectionOptions options)
-      : Strategy(std::make_shared<CoordinatedExtended>(std::move(options))) {}
+  explicit CoordinatedStrategy(internal::coordinator::ClusterConnectionOptions options,
+                               std::optional<int> staleness_bound = {})
+      : Strategy(std::make_shared<CoordinatedExtended>(std::move(options), staleness_bound)) {}
 };
 
 /// Free addresses for so many tasks.

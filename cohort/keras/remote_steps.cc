@@ -118,7 +118,8 @@ void RemoteSteps::train_on(const std::vector<std::string>& packed_batches) {
 }
 
 void RemoteSteps::test_on(const std::vector<std::string>& packed_batches) {
-  begun_.push_back(coordinator_.schedule(test_worker_on, models_, packed_batches));
+  begun_.push_back(
+      coordinator_.schedule({.is_step = false}, test_worker_on, models_, packed_batches));
 }
 
 void RemoteSteps::test_shard(const DatasetRecipe& recipe, int64_t steps, int64_t shards,
@@ -126,8 +127,8 @@ void RemoteSteps::test_shard(const DatasetRecipe& recipe, int64_t steps, int64_t
   if (!tested_ || tested_->first != &recipe) {
     tested_.emplace(&recipe, dataset_of(recipe, InputContext()));
   }
-  begun_.push_back(
-      coordinator_.schedule(test_worker_shard, models_, tested_->second, steps, shards, shard));
+  begun_.push_back(coordinator_.schedule({.is_step = false}, test_worker_shard, models_,
+                                         tested_->second, steps, shards, shard));
 }
 
 StepsDone RemoteSteps::take() {

@@ -11,6 +11,8 @@
 // An error stops everything: nothing is handed out any more; when what runs has come back, what
 // waits is cancelled, and whoever asks next takes the error, with which it is over. A lost worker's
 // functions go to the end of the queue. So every function is run at least once, or is cancelled.
+// With a staleness bound a worker gets no step that is too far ahead of the slowest one's
+// (step_clocks.h); no function is bound to a worker, so another one takes it.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +21,13 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cohort/coordinator/internal/call_codec.h"
 #include "cohort/coordinator/internal/journal_key.h"
+#include "cohort/coordinator/internal/step_clocks.h"
 
 namespace cohort::internal::coordinator {
 
@@ -37,6 +41,7 @@ struct Closure {
   std::vector<std::shared_ptr<const void>> kept = {};  ///< Until it has been run.
   std::shared_ptr<RemoteResult> result = {};
   bool counts_once = false;  ///< What it changes on servers.
+  bool is_step = true;       ///< For the staleness bound.
   JournalKey key = {};       ///< Empty: it has no id.
 };
 using ClosurePtr = std::shared_ptr<Closure>;
@@ -52,8 +57,9 @@ class ClosureQueue {
  public:
   struct Options {
     std::size_t capacity = 256 * 1024;
+    std::optional<int> staleness_bound = {};  ///< In steps; unset: none.
   };
-  explicit ClosureQueue(Options options) : options_(options) {}
+  explicit ClosureQueue(Options options) : options_(options), clocks_(options.staleness_bound) {}
 
   bool is_full() const { return waiting_.size() >= options_.capacity; }
   bool has_error() const { return error_ != nullptr; }
@@ -74,8 +80,22 @@ class ClosureQueue {
 
   /// To the end. Errors: Internal with an error, or where it is full.
   void put(ClosurePtr closure);
-  /// At most so many from the front, which from here on run on the worker; none with an error.
+  /// The worker is there (again), and asks for functions: others wait for it where there is a
+  /// bound. One that takes without it joins with that.
+  void join_worker(int worker) { clocks_.join(worker); }
+  /// Whether take() would give the worker one.
+  bool can_take(int worker) const {
+    return !waiting_.empty() && !has_error() &&
+           (!waiting_.front()->is_step || clocks_.may_begin(worker));
+  }
+  /// Whether what one worker ends may be what another one waits for.
+  bool is_bounded() const { return clocks_.is_bounded(); }
+  /// At most so many from the front, which from here on run on the worker; none with an error, and
+  /// none beyond the bound.
   std::vector<ClosurePtr> take(int worker, std::size_t most);
+  /// As many of them as travel together: until their arguments have so many bytes, and none behind
+  /// one that counts once, which is done when its message is settled: the next one is to find it.
+  std::vector<ClosurePtr> take_message(int worker, std::size_t most, std::size_t most_bytes);
   /// It has been run, or has thrown. Null: it does not run there (any more).
   ClosurePtr end(int worker, uint64_t id);
   /// The same for one that has thrown. The first error stays, later ones are dropped.
@@ -84,7 +104,7 @@ class ClosureQueue {
   void hand_back(int worker, uint64_t id);
   /// It could not be run there, for a reason that may pass: to the end.
   void put_back(int worker, uint64_t id);
-  /// The worker is lost: what runs there goes to the end.
+  /// The worker is lost: what runs there goes to the end, and nobody waits for its clock.
   void lose_worker(int worker);
   /// Nothing can be run any more, now or later: all that waits and runs has this error.
   void fail_for_good(const std::exception_ptr& error);
@@ -99,12 +119,13 @@ class ClosureQueue {
     ClosurePtr closure = {};
   };
   /// Takes it out of those that run; null where it does not run there.
-  ClosurePtr leave(int worker, uint64_t id);
+  ClosurePtr leave(int worker, uint64_t id, bool has_run);
   /// Back to the queue's end, or cancelled with an error.
   void return_to_end(ClosurePtr closure);
   void settle();
 
   const Options options_;
+  StepClocks clocks_;
   std::deque<ClosurePtr> waiting_;
   std::map<uint64_t, Running> running_;  // by the closure's id
   std::vector<CancelledClosure> cancelled_;

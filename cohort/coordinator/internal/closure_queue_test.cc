@@ -119,19 +119,66 @@ TEST(ClosureQueue, AnErrorForGoodStays) {
   EXPECT_TRUE(queue.has_error());
 }
 
+TEST(ClosureQueue, StepsBeyondTheBoundWaitAndOthersDoNot) {
+  ClosureQueue queue({.staleness_bound = 1});
+  queue.join_worker(0);
+  queue.join_worker(1);
+  for (uint64_t id = 1; id <= 8; ++id) queue.put(closure_of(id));
+  EXPECT_EQ(ids_of(queue.take(1, 1)), (std::vector<uint64_t>{1}));
+  EXPECT_EQ(ids_of(queue.take(0, 9)), (std::vector<uint64_t>{2, 3})) << "worker 1 has ended none";
+  queue.end(0, 2);
+  queue.end(0, 3);
+  EXPECT_TRUE(queue.take(0, 9).empty());
+  EXPECT_FALSE(queue.can_take(0));
+  EXPECT_TRUE(queue.can_take(1)) << "the slowest may always";
+  queue.fail(1, 1, an_error("a step that throws is one, too"));
+  queue.take_error();
+  EXPECT_TRUE(queue.is_idle());
+  const ClosurePtr evaluation = closure_of(11);
+  evaluation->is_step = false;
+  for (const ClosurePtr& each : {closure_of(9), closure_of(10), evaluation, closure_of(12)}) {
+    queue.put(each);
+  }
+  EXPECT_EQ(ids_of(queue.take(0, 9)), (std::vector<uint64_t>{9, 10, 11}))
+      << "all are equal again, and an evaluation is no step";
+  EXPECT_EQ(ids_of(queue.take(1, 9)), (std::vector<uint64_t>{12}));
+}
+
+TEST(ClosureQueue, WithABoundALostWorkerIsNotWaitedFor) {
+  ClosureQueue queue({.staleness_bound = 0});
+  queue.join_worker(0);
+  queue.join_worker(1);
+  for (uint64_t id = 1; id <= 3; ++id) queue.put(closure_of(id));
+  queue.take(1, 1);
+  queue.take(0, 1);
+  queue.end(0, 2);
+  EXPECT_FALSE(queue.can_take(0));
+  queue.lose_worker(1);
+  EXPECT_EQ(ids_of(queue.take(0, 9)), (std::vector<uint64_t>{3})) << "one at a time";
+  queue.end(0, 3);
+  EXPECT_EQ(ids_of(queue.take(0, 9)), (std::vector<uint64_t>{1}));
+}
+
 // A job as a seed has it: what is scheduled, run, thrown, killed and handed back, in which order.
 // `Queue` is the real one, or one with a bug.
 template <class Queue>
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed) : random_(seed), queue_({.capacity = 1 + pick(20)}) {
-    in_flight_.resize(1 + pick(4));
+  explicit Simulation(uint64_t seed)
+      : random_(seed),
+        bound_(pick(2) == 0 ? std::nullopt : std::optional<int>(static_cast<int>(pick(3)))),
+        queue_({.capacity = 1 + pick(20), .staleness_bound = bound_}),
+        workers_(1 + pick(4)) {
+    for (std::size_t w = 0; w < workers_.size(); ++w) queue_.join_worker(static_cast<int>(w));
   }
 
   /// What went wrong; nothing: all is as promised.
   std::optional<std::string> run() {
     for (int event = 0; event < 150 && wrong_.empty(); ++event) step();
-    fails_ = false;
+    fails_ = false;  // who is gone stays so
+    if (std::none_of(workers_.begin(), workers_.end(), [](const auto& w) { return w.is_there; })) {
+      come(0);
+    }
     for (int event = 0; event < 2000 && wrong_.empty() && !is_over(); ++event) step();
     if (wrong_.empty() && !is_over()) wrong_ = "join() waits for ever";
     if (wrong_.empty()) check_end();
@@ -140,12 +187,23 @@ class Simulation {
   }
 
  private:
+  struct Flight {
+    uint64_t id = 0;
+    bool is_step = false;
+    std::vector<std::pair<int, int>> lives = {};  // of all workers, when it was taken
+  };
+  struct Worker {
+    std::vector<Flight> flights = {};
+    bool is_there = true;
+    int life = 0;
+    int ended = 0;  // steps
+  };
   std::size_t pick(std::size_t below) { return random_() % below; }
   bool is_over() const { return !fails_ && queue_.is_idle() && !queue_.has_error(); }
 
   void step() {
-    const std::size_t worker = pick(in_flight_.size());
-    switch (pick(fails_ ? 8 : 4)) {
+    const std::size_t worker = pick(workers_.size());
+    switch (pick(fails_ ? 9 : 4)) {
       case 0:
         return give(worker);
       case 1:
@@ -159,6 +217,8 @@ class Simulation {
         return lose(worker);
       case 6:
         return hand_back(worker);
+      case 7:
+        return come(worker);
       default:
         return schedule();
     }
@@ -167,18 +227,44 @@ class Simulation {
   void schedule() {
     if (queue_.is_full() || queue_.has_error()) return;
     scheduled_.insert(++last_);
-    queue_.put(closure_of(last_));
+    const ClosurePtr closure = closure_of(last_);
+    closure->is_step = pick(5) != 0;
+    queue_.put(closure);
   }
   void give(std::size_t worker) {
-    if (!in_flight_[worker].empty()) return;  // one message at a time, as the real one
+    std::vector<Flight>& flights = workers_[worker].flights;
+    // One message at a time, as the real one.
+    if (!workers_[worker].is_there || !flights.empty()) return;
     const std::vector<ClosurePtr> taken = queue_.take(static_cast<int>(worker), 1 + pick(3));
     if (queue_.has_error() && !taken.empty()) wrong_ = "a function was begun after an error";
-    for (const ClosurePtr& each : taken) in_flight_[worker].push_back(each->id);
+    for (const ClosurePtr& each : taken) flights.push_back({each->id, each->is_step, lives()});
+  }
+  // Which life of each worker it is, and how many steps it has ended.
+  std::vector<std::pair<int, int>> lives() const {
+    std::vector<std::pair<int, int>> out;
+    for (const Worker& each : workers_) out.emplace_back(each.life, each.ended);
+    return out;
+  }
+  // What others have ended while a step was under way, which it may not have seen.
+  void check_staleness(std::size_t worker, const Flight& flight) {
+    if (!bound_ || !flight.is_step) return;
+    for (std::size_t w = 0; w < workers_.size(); ++w) {
+      const auto [life, ended] = flight.lives[w];
+      if (w == worker || life != workers_[w].life) continue;
+      if (workers_[w].ended - ended > 2 * *bound_ + 1) {
+        wrong_ = str_cat("function ", flight.id, " misses ", workers_[w].ended - ended,
+                         " steps of ", "one worker, with a bound of ", *bound_);
+      }
+    }
   }
   void answer(std::size_t worker, bool error) {
-    if (in_flight_[worker].empty()) return;
-    const uint64_t id = in_flight_[worker].front();
-    in_flight_[worker].erase(in_flight_[worker].begin());
+    std::vector<Flight>& flights = workers_[worker].flights;
+    if (flights.empty()) return;
+    const Flight flight = flights.front();
+    const uint64_t id = flight.id;
+    flights.erase(flights.begin());
+    check_staleness(worker, flight);
+    workers_[worker].ended += flight.is_step ? 1 : 0;
     const int at = static_cast<int>(worker);
     const bool had_error = queue_.has_error();
     const ClosurePtr ended = error ? queue_.fail(at, id, an_error("x")) : queue_.end(at, id);
@@ -188,23 +274,30 @@ class Simulation {
     collect();
   }
   void hand_back(std::size_t worker) {
-    if (in_flight_[worker].empty()) return;
-    queue_.hand_back(static_cast<int>(worker), in_flight_[worker].back());
-    in_flight_[worker].pop_back();
+    std::vector<Flight>& flights = workers_[worker].flights;
+    if (flights.empty()) return;
+    queue_.hand_back(static_cast<int>(worker), flights.back().id);
+    flights.pop_back();
     collect();
   }
   // Some of its functions have run by then, and nobody knows.
   void lose(std::size_t worker) {
     queue_.lose_worker(static_cast<int>(worker));
-    in_flight_[worker].clear();
+    workers_[worker].is_there = false;
+    workers_[worker].flights.clear();
     collect();
+  }
+  void come(std::size_t worker) {
+    if (std::exchange(workers_[worker].is_there, true)) return;
+    ++workers_[worker].life;
+    queue_.join_worker(static_cast<int>(worker));
   }
   // join() or done() of the program.
   void ask() {
     if (!queue_.is_error_ripe()) return;
     if (!queue_.take_error()) wrong_ = "there is no error to throw";
-    for (const auto& each : in_flight_) {
-      if (!each.empty()) wrong_ = "an error was thrown while functions run";
+    for (const Worker& each : workers_) {
+      if (!each.flights.empty()) wrong_ = "an error was thrown while functions run";
     }
     ++thrown_;
     collect();
@@ -224,8 +317,9 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
+  const std::optional<int> bound_;  // of staleness
   Queue queue_;
-  std::vector<std::vector<uint64_t>> in_flight_;
+  std::vector<Worker> workers_;
   std::set<uint64_t> scheduled_, ran_, cancelled_;
   uint64_t last_ = 0;
   int errors_ = 0, thrown_ = 0;
@@ -271,10 +365,23 @@ struct DropsAnErrorThatALaterOneFollows : ClosureQueue {
   }
 };
 
+struct WaitsForTheLost : ClosureQueue {
+  using ClosureQueue::ClosureQueue;
+  void lose_worker(int worker) {
+    ClosureQueue::lose_worker(worker);
+    join_worker(worker);
+  }
+};
+struct HasNoBound : ClosureQueue {
+  explicit HasNoBound(const Options& options) : ClosureQueue({.capacity = options.capacity}) {}
+};
+
 TEST(ClosureQueueSimulation, FindsBugs) {
   EXPECT_GT(seeds_that_fail<ForgetsLostWorkers>(), 0);
   EXPECT_GT(seeds_that_fail<BeginsAfterErrors>(), 0);
   EXPECT_GT(seeds_that_fail<DropsAnErrorThatALaterOneFollows>(), 0);
+  EXPECT_GT(seeds_that_fail<WaitsForTheLost>(), 0);
+  EXPECT_GT(seeds_that_fail<HasNoBound>(), 0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "cohort/base/mutex.h"
 
@@ -29,6 +30,8 @@ class Coordinated {
   virtual std::shared_ptr<Journal> journal() { return nullptr; }
   /// Whether its variables, and what the journal says of functions, are those of a process before.
   virtual bool is_resumed() { return false; }
+  /// How many steps a worker may be ahead of the slowest. Unset: any.
+  virtual std::optional<int> staleness_bound() { return std::nullopt; }
   /// The one coordinator of this strategy, made at the first call.
   std::shared_ptr<CoordinatorCore> coordinator();
 

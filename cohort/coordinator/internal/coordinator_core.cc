@@ -78,12 +78,12 @@ struct CoordinatorCore::Impl {
   };
 
   Impl(std::shared_ptr<ClusterConnection> to, std::shared_ptr<ParameterServers> on,
-       std::shared_ptr<Journal> in)
+       std::shared_ptr<Journal> in, std::optional<int> staleness_bound)
       : connection(std::move(to)),
         named(in),
         effects(std::move(on), std::move(in)),
         workers(static_cast<std::size_t>(connection->num_workers())),
-        queue({}),
+        queue({.staleness_bound = staleness_bound}),
         ignored_timeouts(
             static_cast<int>(number_variable("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS",
                                              std::floor(connection->num_workers() / 10.0)))),
@@ -93,6 +93,9 @@ struct CoordinatorCore::Impl {
     {
       const base::MutexLock lock(mutex);
       serving = static_cast<int>(workers.size());
+      for (int w = 0; w < serving; ++w) {
+        if (start_delay(w).count() == 0) queue.join_worker(w);
+      }
     }
     connection->watch_servers([this](const std::exception_ptr& error) { fail_for_good(error); });
     connection->board().set_queue([this] { return queue_status(); });
@@ -180,6 +183,7 @@ struct CoordinatorCore::Impl {
     if (const auto delay = start_delay(worker.index); delay.count() > 0) {
       const base::MutexLock lock(mutex);
       changed.wait_for(mutex, delay, [this]() COHORT_REQUIRES(mutex) { return ends; });
+      queue.join_worker(worker.index);
     }
     while (true) {
       const std::vector<ClosurePtr> closures = wait_for_work(worker);
@@ -190,23 +194,14 @@ struct CoordinatorCore::Impl {
 
   std::vector<ClosurePtr> wait_for_work(const Worker& worker) {
     const base::MutexLock lock(mutex);
-    work.wait(mutex, [this]() COHORT_REQUIRES(mutex) {
-      return ends || (queue.waiting() > 0 && !queue.has_error());
-    });
+    work.wait(mutex, [this, &worker]()
+                         COHORT_REQUIRES(mutex) { return ends || queue.can_take(worker.index); });
     if (ends) return {};
     // Not so many that another worker would have none.
     const std::size_t share = 1 + queue.waiting() / (2 * workers.size());
     const auto fit = static_cast<std::size_t>(kMessageNanoseconds / worker.call_nanoseconds);
-    std::size_t most = std::clamp<std::size_t>(std::min(share, fit), 1, kMostOfOneMessage);
-    std::vector<ClosurePtr> out = queue.take(worker.index, 1);
-    std::size_t bytes = out.front()->arguments.size();
-    // What counts once is there when the message is settled: the next one is to find it.
-    while (--most > 0 && !out.back()->counts_once && queue.waiting() > 0 &&
-           bytes < kMostMessageArguments) {
-      out.push_back(queue.take(worker.index, 1).front());
-      bytes += out.back()->arguments.size();
-    }
-    return out;
+    const auto most = std::clamp<std::size_t>(std::min(share, fit), 1, kMostOfOneMessage);
+    return queue.take_message(worker.index, most, kMostMessageArguments);
   }
 
   // False: the worker is lost.
@@ -378,6 +373,8 @@ struct CoordinatorCore::Impl {
         if (incarnation != worker.incarnation) worker.made.clear();
         worker.incarnation = incarnation;
         COHORT_LOG(kInfo, "worker ", worker.index, " is there again");
+        const base::MutexLock lock(mutex);
+        queue.join_worker(worker.index);
         return true;
       } catch (const Error& e) {
         if (!is_workers_absence(e.code())) return give_up(worker, e.what());
@@ -425,8 +422,10 @@ std::vector<uint64_t> DroppedResources::take() {
 
 CoordinatorCore::CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
                                  std::shared_ptr<ParameterServers> servers,
-                                 std::shared_ptr<Journal> journal)
-    : impl_(std::make_unique<Impl>(std::move(connection), std::move(servers), std::move(journal))) {
+                                 std::shared_ptr<Journal> journal,
+                                 std::optional<int> staleness_bound)
+    : impl_(std::make_unique<Impl>(std::move(connection), std::move(servers), std::move(journal),
+                                   staleness_bound)) {
   impl_->start();
 }
 
@@ -456,7 +455,7 @@ std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
   i.named.add(*closure);
   i.queue.put(std::move(closure));
   ++i.scheduled;
-  i.work.notify_one();
+  i.queue.is_bounded() ? i.work.notify_all() : i.work.notify_one();  // some may not take it
   return out;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,9 +54,11 @@ class CoordinatorCore {
  public:
   /// `servers`: those of closures that count once; null: there are none.
   /// `journal`: what finds functions of a process before this one; null: nothing does.
+  /// `staleness_bound`: as ParameterServerOptions.
   explicit CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
                            std::shared_ptr<ParameterServers> servers = {},
-                           std::shared_ptr<Journal> journal = {});
+                           std::shared_ptr<Journal> journal = {},
+                           std::optional<int> staleness_bound = {});
   /// What waits or runs is cancelled.
   ~CoordinatorCore();
   CoordinatorCore(const CoordinatorCore&) = delete;
