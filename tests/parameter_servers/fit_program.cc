@@ -3,9 +3,12 @@
 // Trains and evaluates on parameter servers, in the role that TF_CONFIG says, and counts what the
 // model was shown: the labels of an epoch add up to a number that is known, if each step that was
 // acknowledged is counted once.
+//
+//   fit_program [STALENESS_BOUND]
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cohort/cluster/environment.h"
@@ -45,8 +48,9 @@ Dataset make_ones(const InputContext&) {
 COHORT_REGISTER_FUNCTION(make_all);
 COHORT_REGISTER_FUNCTION(make_ones);
 
-void lead(const std::shared_ptr<ClusterResolver>& resolver) {
-  const ParameterServerStrategy strategy({.cluster_resolver = resolver});
+void lead(const std::shared_ptr<ClusterResolver>& resolver, std::optional<int> staleness_bound) {
+  const ParameterServerStrategy strategy(
+      {.cluster_resolver = resolver, .staleness_bound = staleness_bound});
   const auto scope = strategy.scope();
   keras::Sequential model({keras::Dense(4), keras::Dense(1)});
   model.compile({.optimizer = keras::SGD({.learning_rate = 1e-9}),
@@ -64,11 +68,11 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   const auto resolver = std::make_shared<TFConfigClusterResolver>();
   try {
     if (run_task(*resolver)) return 0;
-    lead(resolver);
+    lead(resolver, argc > 1 ? std::optional(std::stoi(argv[1])) : std::nullopt);
   } catch (const std::exception& e) {
     std::printf("error: %s\n", e.what());
     return 1;

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <string>
+#include <vector>
+
 #include "cohort/base/strings.h"
 #include "tests/parameter_servers/job.h"
 
@@ -17,11 +20,11 @@ using cohort::testing::number_behind;
 // its own, between a step and its answer, and in a shard of the evaluation.
 class KilledInFit : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(KilledInFit, EveryStepAndShardIsCountedOnce) {
-  const Job job({FIT_PROGRAM});
+void expect_counted_once(const std::vector<std::string>& program, const char* place) {
+  const Job job(program);
   const auto ps = job.start("ps", 0);
   const auto steady = job.start("worker", 0);
-  const auto killed = job.start("worker", 1, killing(GetParam()));
+  const auto killed = job.start("worker", 1, killing(place));
   const auto chief = job.start("chief", 0);
   EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
   const auto again = job.start("worker", 1);  // perhaps when all is over, and nobody tells it so
@@ -35,6 +38,17 @@ TEST_P(KilledInFit, EveryStepAndShardIsCountedOnce) {
   EXPECT_GE(number_behind(chief->text(), "steps: "), 2 * 80 + 100) << chief->text();
   EXPECT_EQ(steady->wait(), 0) << steady->text();
   EXPECT_EQ(ps->wait(), 0) << ps->text();
+}
+
+TEST_P(KilledInFit, EveryStepAndShardIsCountedOnce) {
+  expect_counted_once({FIT_PROGRAM}, GetParam());
+}
+
+// Where each round of steps waits for both workers, one that dies, and comes back, does not stop
+// it.
+TEST(BoundedFit, AWorkerThatDiesIsNotWaitedFor) {
+  expect_counted_once({FIT_PROGRAM, "0"}, "worker.sent_step#5");
+  expect_counted_once({FIT_PROGRAM, "1"}, "worker.test_step#4");
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, KilledInFit,
