@@ -24,7 +24,9 @@ std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
   const base::MutexLock lock(mutex_);
   std::shared_ptr<CoordinatorCore> out = coordinator_.lock();
   if (!out) {
-    out = std::make_shared<CoordinatorCore>(connection(), servers(), journal(), staleness_bound());
+    out = std::make_shared<CoordinatorCore>(
+        connection(), servers(), journal(),
+        CoordinatorSettings{.staleness_bound = staleness_bound(), .sync_pushes = sync_pushes()});
     coordinator_ = out;
   }
   return out;

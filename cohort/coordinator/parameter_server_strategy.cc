@@ -47,6 +47,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
                                    .worker = place.worker,
                                    .workers = place.workers,
                                    .is_resumed = place.is_resumed,
+                                   .sync_pushes = place.sync_pushes,
                                    .owner = description()})),
         store_(variables_) {}
 
@@ -61,6 +62,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   std::shared_ptr<Journal> journal() override { return journal_; }
   bool is_resumed() override { return is_resumed_; }
   std::optional<int> staleness_bound() override { return staleness_bound_; }
+  SyncPushes sync_pushes() override { return variables_->options().sync_pushes; }
 
  protected:
   std::vector<Device> do_parameter_devices() const override {
@@ -184,7 +186,8 @@ Strategy make_worker_side(const WorkerPlace& place) {
       {.servers = std::make_shared<ParameterServers>(std::move(clients),
                                                      servers_options(facts.replicas, facts.lease)),
        .worker = place.worker,
-       .workers = place.spec.num_tasks("worker")});
+       .workers = place.spec.num_tasks("worker"),
+       .sync_pushes = place.sync_pushes});
 }
 
 Variable bind_variable(const Strategy& strategy, const std::string& name, bool trainable) {
@@ -207,6 +210,21 @@ static std::shared_ptr<StatusServer> serve_status(const ClusterSpec& spec,
                                    .allow_insecure = out.security.allow_insecure};
   }
   return std::make_shared<StatusServer>(out, board);
+}
+
+static void check_steps(const ParameterServerOptions& options) {
+  COHORT_CHECK_ARG(options.staleness_bound.value_or(0) >= 0, kStrategy,
+                   "expected a staleness_bound of 0 steps or more, got ",
+                   options.staleness_bound.value_or(0));
+  const int needed = options.sync_replicas.value_or(SyncReplicasOptions()).replicas_to_aggregate;
+  COHORT_CHECK_ARG(needed >= 1, kStrategy, "expected replicas_to_aggregate of 1 or more, got ",
+                   needed);
+}
+
+static SyncPushes sync_pushes_of(const ParameterServerOptions& options) {
+  if (!options.sync_replicas) return {};
+  return {.needed = static_cast<uint64_t>(options.sync_replicas->replicas_to_aggregate),
+          .drops_late = options.sync_replicas->drop_late};
 }
 
 static std::shared_ptr<Journal> open_journal(const ParameterServerOptions& options) {
@@ -301,8 +319,7 @@ Strategy make_strategy(ParameterServerOptions options) {
   internal::coordinator::check_parameter_cluster(
       spec, resolver == nullptr ? std::nullopt : resolver->task_type());
   internal::coordinator::check_replicas(spec, options.replicas);
-  COHORT_CHECK_ARG(options.staleness_bound.value_or(0) >= 0, internal::coordinator::kStrategy,
-                   "expected a staleness_bound of 0 steps or more, got ", *options.staleness_bound);
+  internal::coordinator::check_steps(options);
   if (internal::coordinator::is_evaluator(resolver.get())) {
     return Strategy(std::make_shared<LocalStrategyExtended>(
         LocalStrategyOptions{.name = "ParameterServerStrategy",
@@ -338,7 +355,8 @@ Strategy make_strategy(ParameterServerOptions options) {
        .status = std::move(status),
        .journal = journal,
        .is_resumed = is_resumed,
-       .staleness_bound = options.staleness_bound});
+       .staleness_bound = options.staleness_bound,
+       .sync_pushes = internal::coordinator::sync_pushes_of(options)});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/strategy/strategy.h"
 
@@ -40,6 +41,19 @@ struct JournalOptions {
   bool sync = true;
 };
 
+/// Synchronous training: servers sum what is pushed, and make one update of several pushes, with
+/// their mean. TF: tf.compat.v1.train.SyncReplicasOptimizer, ConditionalAccumulator,
+/// SparseConditionalAccumulator, which divides a row by the number of pushes that name it, not of
+/// all.
+struct SyncReplicasOptions {
+  /// How many pushes (apply_gradients() of any worker) are one update of a variable, and add 1 to
+  /// the optimizer's iterations. Those of one worker count as others' do.
+  int replicas_to_aggregate = 1;
+  /// Whether a push is dropped whose weights were read before the last update, as TensorFlow does;
+  /// else it is part of the next one.
+  bool drop_late = true;
+};
+
 struct ParameterServerOptions {
   /// Who takes part. Null: what detect_cluster() finds.
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
@@ -61,6 +75,12 @@ struct ParameterServerOptions {
   /// Workers that are lost, or have not come yet, are not waited for; who comes (again) begins with
   /// the slowest. Unset: nobody waits, as TensorFlow.
   std::optional<int> staleness_bound = {};
+  /// Several pushes are one update. With as many as there are workers and a staleness_bound of 0
+  /// all compute with the same weights: synchronous training. Needs optimizers whose rule servers
+  /// apply; use_ema, gradient_accumulation_steps and constraints throw Unimplemented. Sums that
+  /// wait are copied and restored with `replicas`, and are in no checkpoint. Unset: each push is
+  /// applied when it arrives.
+  std::optional<SyncReplicasOptions> sync_replicas = {};
   /// Serves what `cohort status` shows as a page for browsers, too. Unset: no page.
   std::optional<StatusPageOptions> status_page = {};
 };
@@ -78,12 +98,13 @@ struct ParameterServerOptions {
 /// With a journal: what another process of this job has left under way is done, or refused for
 /// good, before it is made.
 /// Errors: FailedPrecondition for a journal that another process has, DataLoss for a damaged one;
-///         InvalidArgument for a negative staleness_bound, for more replicas than servers, and for
-///         a status page beyond loopback without a token; Error kAlreadyExists where its port is
-///         another's; FailedPrecondition for several without a store; InvalidArgument for a cluster
-///         without servers or workers, or with other jobs than chief, worker, ps and evaluator, and
-///         in a task that is a worker or a server; DeadlineExceeded that names who has not come;
-///         FailedPrecondition for a task of another program.
+///         InvalidArgument for a negative staleness_bound, fewer than one replicas_to_aggregate,
+///         more replicas than servers, and for a status page beyond loopback without a token; Error
+///         kAlreadyExists where its port is another's; FailedPrecondition for several without a
+///         store; InvalidArgument for a cluster without servers or workers, or with other jobs than
+///         chief, worker, ps and evaluator, and in a task that is a worker or a server;
+///         DeadlineExceeded that names who has not come; FailedPrecondition for a task of another
+///         program.
 /// TF: tf.distribute.ParameterServerStrategy.
 class ParameterServerStrategy : public Strategy {
  public:
@@ -109,6 +130,7 @@ struct ParameterServerPlace {
   std::shared_ptr<Journal> journal = {};               ///< The same, or null.
   bool is_resumed = false;                             ///< The same.
   std::optional<int> staleness_bound = {};             ///< The same.
+  SyncPushes sync_pushes = {};
 };
 /// A strategy over these servers.
 Strategy make_parameter_server_strategy(ParameterServerPlace place);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cohort/base/mutex.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 
 namespace cohort::internal::coordinator {
 
@@ -32,6 +33,8 @@ class Coordinated {
   virtual bool is_resumed() { return false; }
   /// How many steps a worker may be ahead of the slowest. Unset: any.
   virtual std::optional<int> staleness_bound() { return std::nullopt; }
+  /// What workers' strategies are made with.
+  virtual SyncPushes sync_pushes() { return {}; }
   /// The one coordinator of this strategy, made at the first call.
   std::shared_ptr<CoordinatorCore> coordinator();
 

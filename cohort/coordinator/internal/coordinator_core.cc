@@ -78,12 +78,13 @@ struct CoordinatorCore::Impl {
   };
 
   Impl(std::shared_ptr<ClusterConnection> to, std::shared_ptr<ParameterServers> on,
-       std::shared_ptr<Journal> in, std::optional<int> staleness_bound)
+       std::shared_ptr<Journal> in, const CoordinatorSettings& settings)
       : connection(std::move(to)),
         named(in),
         effects(std::move(on), std::move(in)),
         workers(static_cast<std::size_t>(connection->num_workers())),
-        queue({.staleness_bound = staleness_bound}),
+        sync_pushes(settings.sync_pushes),
+        queue({.staleness_bound = settings.staleness_bound}),
         ignored_timeouts(
             static_cast<int>(number_variable("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS",
                                              std::floor(connection->num_workers() / 10.0)))),
@@ -234,7 +235,7 @@ struct CoordinatorCore::Impl {
 
   RunRequest request_for(Worker& worker, const std::vector<ClosurePtr>& closures,
                          std::vector<uint64_t>& sent) {
-    RunRequest out{.session = connection->identity().session};
+    RunRequest out{.session = connection->identity().session, .sync_pushes = sync_pushes};
     worker.made.merge(connection->take_left_resources(worker.index));
     const base::MutexLock lock(mutex);
     for (auto ids = dropped->take(); !ids.empty(); ids = dropped->take()) {
@@ -404,6 +405,7 @@ struct CoordinatorCore::Impl {
   base::Mutex mutex;
   std::condition_variable_any changed;  // for who schedules and joins
   std::condition_variable_any work;     // for the workers' threads
+  const SyncPushes sync_pushes;
   ClosureQueue queue COHORT_GUARDED_BY(mutex);
   std::map<uint64_t, Resource> resources COHORT_GUARDED_BY(mutex);  // in the order of their making
   const std::shared_ptr<DroppedResources> dropped = std::make_shared<DroppedResources>();
@@ -422,10 +424,9 @@ std::vector<uint64_t> DroppedResources::take() {
 
 CoordinatorCore::CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
                                  std::shared_ptr<ParameterServers> servers,
-                                 std::shared_ptr<Journal> journal,
-                                 std::optional<int> staleness_bound)
+                                 std::shared_ptr<Journal> journal, CoordinatorSettings settings)
     : impl_(std::make_unique<Impl>(std::move(connection), std::move(servers), std::move(journal),
-                                   staleness_bound)) {
+                                   settings)) {
   impl_->start();
 }
 

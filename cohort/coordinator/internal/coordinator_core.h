@@ -19,6 +19,12 @@ class ClusterConnection;
 class Journal;
 class ParameterServers;
 
+/// Of ParameterServerOptions.
+struct CoordinatorSettings {
+  std::optional<int> staleness_bound = {};
+  SyncPushes sync_pushes = {};
+};
+
 /// The resources that nobody holds any more. Threads: thread-safe.
 class DroppedResources {
  public:
@@ -54,11 +60,10 @@ class CoordinatorCore {
  public:
   /// `servers`: those of closures that count once; null: there are none.
   /// `journal`: what finds functions of a process before this one; null: nothing does.
-  /// `staleness_bound`: as ParameterServerOptions.
   explicit CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
                            std::shared_ptr<ParameterServers> servers = {},
                            std::shared_ptr<Journal> journal = {},
-                           std::optional<int> staleness_bound = {});
+                           CoordinatorSettings settings = {});
   /// What waits or runs is cancelled.
   ~CoordinatorCore();
   CoordinatorCore(const CoordinatorCore&) = delete;

@@ -48,6 +48,8 @@ void check_no_blobs_left(ValueReader& in, const BlobCursor& blobs) {
 rpc::Payload to_payload(const RunRequest& request) {
   ValueWriter out;
   out.number(request.session);
+  out.number(request.sync_pushes.needed);
+  out.byte(request.sync_pushes.drops_late ? 1 : 0);
   out.number(request.dropped.size());
   for (const uint64_t id : request.dropped) out.number(id);
   out.number(request.made.size());
@@ -67,6 +69,10 @@ RunRequest run_request_of(const rpc::Payload& payload) {
   ValueReader in(parts.head(), {});
   RunRequest out;
   out.session = in.number();
+  out.sync_pushes.needed = in.number();
+  const uint8_t drops_late = in.byte();
+  if (drops_late > 1) in.fail("whether late pushes are dropped");
+  out.sync_pushes.drops_late = drops_late == 1;
   for (std::size_t left = in.count(); left > 0; --left) out.dropped.push_back(in.number());
   for (std::size_t left = in.count(); left > 0; --left) {
     out.made.push_back(recipe_of(in, parts.blobs()));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/coordinator/internal/call_codec.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 
 namespace cohort::internal::coordinator {
 
@@ -35,6 +36,7 @@ struct CallRequest {
 /// First the resources, then the calls, in their order.
 struct RunRequest {
   uint64_t session = 0;
+  SyncPushes sync_pushes = {};  ///< The same in all of a session.
   std::vector<uint64_t> dropped = {};
   std::vector<ResourceRecipe> made = {};
   std::vector<CallRequest> calls = {};

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/rpc/security.h"
 
 namespace cohort::internal::coordinator {
@@ -14,7 +15,8 @@ struct WorkerPlace {
   ClusterSpec spec = {};
   int worker = 0;
   rpc::RpcSecurity security = {};
-  uint64_t generation = 0;  ///< Of the chief whose functions run (generation_fence.h).
+  uint64_t generation = 0;      ///< Of the chief whose functions run (generation_fence.h).
+  SyncPushes sync_pushes = {};  ///< As the coordinator says with its functions.
 };
 
 }  // namespace cohort::internal::coordinator

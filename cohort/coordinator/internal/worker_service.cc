@@ -91,6 +91,7 @@ struct WorkerService::Impl {
       session.reset();  // first: what the old one holds is let go
       WorkerPlace place = options.place;
       place.generation = message.caller.generation;
+      place.sync_pushes = request.sync_pushes;
       session.emplace(options, place);
       session_number = request.session;
     }

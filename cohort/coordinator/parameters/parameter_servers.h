@@ -134,6 +134,11 @@ class ParameterServers {
   /// Does not wait.
   void drop_slots(const ParameterHandle& variable, const std::string& set);
 
+  /// A push has arrived, which `counter` counts: StoredParameter::count_push. Nothing: this
+  /// thread's Transaction will say so.
+  std::optional<PushCount> count_push(const ParameterHandle& counter, const PushStamp& stamp);
+  uint64_t push_step(const ParameterHandle& counter);
+
   /// Gradients of one step, sent at once to all servers that have a part of them.
   class Push {
    public:
@@ -146,6 +151,13 @@ class ParameterServers {
     /// Only these rows. others_too: what a gradient of zero does happens to the others.
     void rows(const ParameterHandle& variable, const UpdateStep& step,
               const variables::RowSum& gradient, bool others_too);
+    /// The same as parts of an update that several pushes make together (push_sum.h). Errors:
+    /// InvalidArgument for more of a shard than a message holds; nothing is sent then.
+    void accumulate(const ParameterHandle& variable, const UpdateStep& step, const PushStamp& stamp,
+                    const Tensor& gradient);
+    void accumulate_rows(const ParameterHandle& variable, const UpdateStep& step,
+                         const PushStamp& stamp, const variables::RowSum& gradient,
+                         bool others_too);
     /// Until all servers have applied them. Errors: the first server's.
     void wait();
 

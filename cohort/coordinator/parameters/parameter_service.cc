@@ -406,7 +406,8 @@ const ParameterService::Impl::Methods& ParameterService::Impl::reads() {
   static const Methods kReads = {{"ps.find", &Impl::find},
                                  {"ps.bind", &Impl::bind_now},
                                  {"ps.pull", &Impl::pull},
-                                 {"ps.pull_rows", &Impl::pull_rows}};
+                                 {"ps.pull_rows", &Impl::pull_rows},
+                                 {"ps.push_step", &Impl::push_step}};
   return kReads;
 }
 
@@ -422,6 +423,9 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
                                 {"ps.scatter", &Impl::scatter},
                                 {"ps.push", &Impl::push},
                                 {"ps.push_rows", &Impl::push_rows},
+                                {"ps.accumulate", &Impl::accumulate},
+                                {"ps.accumulate_rows", &Impl::accumulate_rows},
+                                {"ps.count_push", &Impl::count_push},
                                 {kPrepareMethod, &Impl::prepare},
                                 {kSettleMethod, &Impl::settle},
                                 {"ps.make_slots", &Impl::make_slots},

@@ -59,6 +59,11 @@ struct ParameterService::Impl {
   rpc::Payload drop_slots(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push_rows(rpc::MessageReader& in, PayloadReader& data);
+  // Of pushes that are one update with others (push_sum.h).
+  rpc::Payload accumulate(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload accumulate_rows(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload count_push(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload push_step(rpc::MessageReader& in, PayloadReader& data);
   // Of functions that count once (transaction.h).
   rpc::Payload prepare(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload settle(rpc::MessageReader& in, PayloadReader& data);

@@ -108,7 +108,8 @@ void ParameterService::restore(const rpc::Payload& snapshot) {
 
 // What asks for memory, a lot of it at once, is tried before anybody is promised that it is done.
 void ParameterService::check_room(const std::string& method, const rpc::Payload& payload) const {
-  if (method != "ps.create" && method != "ps.make_slots") return;
+  const bool sums = method == "ps.accumulate";
+  if (!sums && method != "ps.create" && method != "ps.make_slots") return;
   PayloadReader data(kSnapshot, payload);
   const std::string header = data.header();
   rpc::MessageReader in(kSnapshot, header);
@@ -120,6 +121,10 @@ void ParameterService::check_room(const std::string& method, const rpc::Payload&
     return;
   }
   const Impl::Stored parameter = impl_->read_id(in);
+  if (sums) {
+    empty(parameter->shape(), parameter->dtype());
+    return;
+  }
   in.text();
   std::vector<Tensor> slots(in.number_up_to(update_rules::kMaxSlots));
   for (Tensor& slot : slots) slot = empty(parameter->shape(), parameter->dtype());

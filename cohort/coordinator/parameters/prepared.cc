@@ -22,7 +22,8 @@ constexpr std::size_t kEffectBytes = 256;  // around one
 
 bool is_preparable(const std::string& method) {
   return method == "ps.write" || method == "ps.scatter" || method == "ps.push" ||
-         method == "ps.push_rows";
+         method == "ps.push_rows" || method == "ps.accumulate" || method == "ps.accumulate_rows" ||
+         method == "ps.count_push";
 }
 
 rpc::Payload payload_of(const std::shared_ptr<const std::string>& bytes) {

@@ -1,11 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gradients on their way to the servers.
+#include "cohort/base/check.h"
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/shard_rows.h"
+#include "cohort/rpc/server.h"
 
 namespace cohort::internal::coordinator {
+namespace {
+
+// A shard's part of a push is one step to all who read it, and so one message.
+constexpr std::size_t kMostAccumulated = rpc::kMostMessageBytes - (std::size_t{2} << 20);
+
+void check_one_message(const ParameterHandle& variable, std::size_t shard, std::size_t bytes) {
+  COHORT_CHECK_ARG(bytes <= kMostAccumulated,
+                   "[optimizer.apply_gradients] expected with sync_replicas a gradient of at most ",
+                   kMostAccumulated, " bytes for \"", variable.shard_name(shard), "\", got ", bytes,
+                   "; have the variable cut into more shards (variable_partitioner)");
+}
+
+PushCount count_in(const rpc::Payload& payload) {
+  PayloadReader data("[parameter_servers] ", payload);
+  const std::string text = data.header();
+  rpc::MessageReader in("[parameter_servers] ", text);
+  PushCount out;
+  out.step = in.number();
+  out.is_late = in.number_up_to(1) == 1;
+  in.end();
+  return out;
+}
+
+}  // namespace
 
 struct ParameterServers::Push::Impl {
   explicit Impl(ParameterServers& all) : servers(all), calls(all.options_.timeout) {}
@@ -61,6 +87,78 @@ void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateS
       first = last;
     } while (first < part.last);
   }
+}
+
+void ParameterServers::Push::accumulate(const ParameterHandle& variable, const UpdateStep& step,
+                                        const PushStamp& stamp, const Tensor& gradient) {
+  const Tensor rows = by_rows(variable, gradient);
+  for (std::size_t s = 0; s < variable.shards.size(); ++s) {
+    check_one_message(
+        variable, s,
+        static_cast<std::size_t>(variable.shards[s].place.rows) * variable.row_bytes());
+  }
+  for (const BoundShard& shard : variable.shards) {
+    const Tensor mine = rows.narrow(0, shard.place.first, shard.place.rows);
+    rpc::MessageWriter header;
+    header.number(shard.id);
+    write_step(header, step);
+    write_stamp(header, stamp);
+    rpc::Payload request = message(header);
+    append_bytes(request, mine);
+    impl_->servers.change(impl_->calls, shard, "ps.accumulate", request);
+  }
+}
+
+// Also to shards of which no row is named: the push counts there, too.
+void ParameterServers::Push::accumulate_rows(const ParameterHandle& variable,
+                                             const UpdateStep& step, const PushStamp& stamp,
+                                             const variables::RowSum& gradient, bool others_too) {
+  for (std::size_t s = 0; s < variable.shards.size(); ++s) {
+    const RowPart part = part_of(gradient.rows, variable.shards[s].place);
+    check_one_message(variable, s,
+                      (part.last - part.first) * (variable.row_bytes() + sizeof(int64_t)));
+  }
+  for (const BoundShard& shard : variable.shards) {
+    const RowPart part = part_of(gradient.rows, shard.place);
+    const std::size_t count = part.last - part.first;
+    rpc::MessageWriter header;
+    header.number(shard.id);
+    write_step(header, step);
+    write_stamp(header, stamp);
+    header.number(count);
+    header.number(others_too ? 1 : 0);
+    rpc::Payload request = message(header);
+    if (count > 0) {
+      append_rows(request, local_rows(gradient.rows, part, shard.place));
+      append_bytes(request, gradient.values.narrow(0, static_cast<int64_t>(part.first),
+                                                   static_cast<int64_t>(count)));
+    }
+    impl_->servers.change(impl_->calls, shard, "ps.accumulate_rows", request);
+  }
+}
+
+std::optional<PushCount> ParameterServers::count_push(const ParameterHandle& counter,
+                                                      const PushStamp& stamp) {
+  rpc::MessageWriter header;
+  header.number(counter.shards.front().id);
+  write_stamp(header, stamp);
+  std::optional<PushCount> out;
+  Calls calls(options_.timeout);
+  change(calls, counter.shards.front(), "ps.count_push", message(header),
+         [&out](const rpc::Payload& answer) { out = count_in(answer); });
+  calls.wait();
+  return out;
+}
+
+uint64_t ParameterServers::push_step(const ParameterHandle& counter) {
+  rpc::MessageWriter header;
+  header.number(counter.shards.front().id);
+  uint64_t out = 0;
+  Calls calls(options_.timeout);
+  calls.start(at(counter.shards.front()), "ps.push_step", message(header),
+              [&out](const rpc::Payload& answer) { out = count_in(answer).step; });
+  calls.wait();
+  return out;
 }
 
 }  // namespace cohort::internal::coordinator

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
 #include "cohort/coordinator/parameters/remote_variable.h"
 #include "cohort/update_rules/update.h"
 
@@ -49,7 +50,7 @@ RemoteUpdater::RemoteUpdater(std::shared_ptr<RemoteVariables> store,
     COHORT_CHECK_ARG(index_.emplace(&v, i).second, "[optimizer] expected each variable once, got ",
                      variables::label(v), " twice");
   }
-  if (options_.slot_initial.empty()) return;
+  if (!has_slots()) return;
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     store_->servers().make_slots(remote(i).handle(), slots_, options_.slot_initial);
   }
@@ -58,7 +59,7 @@ RemoteUpdater::RemoteUpdater(std::shared_ptr<RemoteVariables> store,
 RemoteUpdater::~RemoteUpdater() {
   if (!store_->is_coordinator()) return;
   store_->free_slots_name(slots_);
-  if (options_.slot_initial.empty()) return;
+  if (!has_slots()) return;
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     store_->servers().drop_slots(remote(i).handle(), slots_);
   }
@@ -119,6 +120,8 @@ double RemoteUpdater::scale_of(const Part& part, double global) const {
 void RemoteUpdater::apply(const Gradients& gradients, const update_rules::Rule& rule,
                           double weight_decay) {
   const at::NoGradGuard no_grad;
+  COHORT_CHECK_STATE(updates_ != nullptr || !store_->options().sync_pushes.is_on(), kApply,
+                     "expected a count of updates with sync_replicas, got none");
   const std::vector<Part> parts = parts_of(gradients);
   const double global = global_scale(parts);
   ParameterServers::Push push(store_->servers());
@@ -128,20 +131,70 @@ void RemoteUpdater::apply(const Gradients& gradients, const update_rules::Rule& 
     if (options_.clipvalue) step.how.clip_value = *options_.clipvalue;
     const bool decays = options_.decays.empty() || options_.decays[part.variable];
     step.how.weight_decay = decays ? weight_decay : 0;
-    const ParameterHandle& handle = remote(part.variable).handle();
-    if (part.is_dense()) {
-      push.dense(handle, step, part.dense);
-      continue;
-    }
-    // A scale that is none makes zeros none, too.
-    const bool others_stay = step.how.weight_decay == 0 && std::isfinite(step.how.gradient_scale) &&
-                             update_rules::ignores_zero_gradients(rule);
-    push.rows(handle, step, part.rows, !options_.lazy_rows && !others_stay);
+    send(push, part, step);
   }
   // Whatever becomes of it, some of it may have been done.
   for (const Part& part : parts) remote(part.variable).note_change();
   push.wait();
+  count_push();
   for (const Part& part : parts) remote(part.variable).note_change();
+}
+
+void RemoteUpdater::send(ParameterServers::Push& push, const Part& part,
+                         const UpdateStep& step) const {
+  const ParameterHandle& handle = remote(part.variable).handle();
+  // A scale that is none makes zeros none, too.
+  const bool others_stay = step.how.weight_decay == 0 && std::isfinite(step.how.gradient_scale) &&
+                           update_rules::ignores_zero_gradients(step.rule);
+  const bool others_too = !options_.lazy_rows && !others_stay;
+  if (updates_ == nullptr) {
+    part.is_dense() ? push.dense(handle, step, part.dense)
+                    : push.rows(handle, step, part.rows, others_too);
+    return;
+  }
+  const PushStamp stamp = stamp_now();
+  part.is_dense() ? push.accumulate(handle, step, stamp, part.dense)
+                  : push.accumulate_rows(handle, step, stamp, part.rows, others_too);
+}
+
+PushStamp RemoteUpdater::stamp_now() const {
+  const SyncPushes& how = store_->options().sync_pushes;
+  return {.needed = how.needed, .drops_late = how.drops_late, .step = updates_->step};
+}
+
+// Behind all parts: when it is the last one of an update, all servers have made that.
+void RemoteUpdater::count_push() {
+  if (updates_ == nullptr) return;
+  const auto count = store_->servers().count_push(updates_->counter, stamp_now());
+  if (count) updates_->step = count->step;
+  if (count && count->is_late && !has_warned_.exchange(true)) {
+    COHORT_LOG(kWarning, kApply, "a gradient for \"", slots_, "\" has come behind the update that ",
+               "it was for, and is dropped, as others will be without a word; have workers wait "
+               "for each other (staleness_bound), or let late ones count (drop_late = false)");
+  }
+  static_cast<RemoteVariable&>(iterations_.impl()).note_change();
+}
+
+void RemoteUpdater::count_in(const Variable& iterations) {
+  if (!store_->options().sync_pushes.is_on()) return;
+  const auto* const remote = dynamic_cast<const RemoteVariable*>(&iterations.impl());
+  COHORT_CHECK_ARG(
+      remote != nullptr && remote->handle().dtype == kInt64 && remote->handle().shape.empty(),
+      "[optimizer.build] expected a count of updates on the parameter servers, got ",
+      variables::label(iterations.impl()));
+  iterations_ = iterations;
+  updates_ = store_->follow_updates(remote->handle());
+}
+
+bool aggregates_pushes(const Variable& variable) {
+  const auto* const remote = dynamic_cast<const RemoteVariable*>(&variable.impl());
+  const auto* const store =
+      remote == nullptr ? nullptr : dynamic_cast<const RemoteVariables*>(remote->store());
+  return store != nullptr && store->options().sync_pushes.is_on();
+}
+
+void count_updates_in(variables::Updater& updater, const Variable& iterations) {
+  if (auto* const remote = dynamic_cast<RemoteUpdater*>(&updater)) remote->count_in(iterations);
 }
 
 Tensor RemoteUpdater::slot(std::size_t variable, int slot) const {

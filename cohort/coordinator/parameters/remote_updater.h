@@ -3,6 +3,7 @@
 // Sends gradients to where the variables are, which apply the rule there.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -35,6 +36,9 @@ class RemoteUpdater final : public variables::Updater {
     apply(gradients, rule, weight_decay);
   }
 
+  /// count_updates_in().
+  void count_in(const Variable& iterations);
+
   const std::vector<Variable>& variables() const override { return variables_; }
   int slot_count() const override { return static_cast<int>(options_.slot_initial.size()); }
   Tensor slot(std::size_t variable, int slot) const override;
@@ -52,6 +56,12 @@ class RemoteUpdater final : public variables::Updater {
   RemoteVariable& remote(std::size_t variable) const;
   std::vector<Part> parts_of(const Gradients& gradients) const;
   Part part_of(const GradientAndVariable& pair) const;
+  bool has_slots() const {
+    return !options_.slot_initial.empty() || store_->options().sync_pushes.is_on();
+  }
+  void send(ParameterServers::Push& push, const Part& part, const UpdateStep& step) const;
+  PushStamp stamp_now() const;
+  void count_push();
   bool clips_norms() const { return options_.clipnorm || options_.global_clipnorm; }
   double scale_of(const Part& part, double global) const;
   double global_scale(const std::vector<Part>& parts) const;
@@ -61,6 +71,9 @@ class RemoteUpdater final : public variables::Updater {
   const variables::UpdaterOptions options_;
   const std::string slots_;
   std::unordered_map<const variables::VariableImpl*, std::size_t> index_;
+  Variable iterations_ = {};                   // where servers aggregate pushes
+  std::shared_ptr<SeenUpdates> updates_ = {};  // of it
+  std::atomic<bool> has_warned_ = false;       // of a late push
 };
 
 }  // namespace cohort::internal::coordinator

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -201,14 +202,20 @@ void RemoteVariables::note_read(const RemoteVariable& variable) {
 void RemoteVariables::begin_pass() {
   const uint64_t pass = pass_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::vector<std::shared_ptr<variables::VariableImpl>> alive;
+  std::vector<std::shared_ptr<SeenUpdates>> followed;
   {
     const base::MutexLock lock(mutex_);
+    for (const auto& each : followed_) {
+      if (auto updates = each.lock()) followed.push_back(std::move(updates));
+    }
     for (const auto& each : read_) {
       if (auto variable = each.lock()) alive.push_back(std::move(variable));
     }
     read_.clear();
     is_read_.clear();
   }
+  // First: weights may be newer than what a push of this pass says of them, never older.
+  for (const auto& each : followed) each->step = servers().push_step(each->counter);
   if (alive.size() < 2) return;
   std::vector<const ParameterHandle*> handles;
   for (const auto& each : alive) {
@@ -220,6 +227,18 @@ void RemoteVariables::begin_pass() {
   for (std::size_t i = 0; i < alive.size(); ++i) {
     static_cast<RemoteVariable&>(*alive[i]).prefetched(values[i], pass);
   }
+}
+
+std::shared_ptr<SeenUpdates> RemoteVariables::follow_updates(const ParameterHandle& counter) {
+  auto out = std::make_shared<SeenUpdates>();
+  out->counter = counter;
+  out->step = servers().push_step(counter);
+  const base::MutexLock lock(mutex_);
+  followed_.erase(std::remove_if(followed_.begin(), followed_.end(),
+                                 [](const auto& each) { return each.expired(); }),
+                  followed_.end());
+  followed_.push_back(out);
+  return out;
 }
 
 std::shared_ptr<void> RemoteVariables::cache_reads() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/base/mutex.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/variables/local_variables.h"
@@ -30,7 +31,14 @@ struct RemoteVariablesOptions {
   /// In the coordinator: whether it goes on with another one's, and those that it finds are its
   /// own.
   bool is_resumed = false;
+  SyncPushes sync_pushes = {};
   std::string owner = "no strategy";  ///< For error texts.
+};
+
+/// How many updates an optimizer had made, as this process has last asked before it read weights.
+struct SeenUpdates {
+  ParameterHandle counter = {};
+  std::atomic<uint64_t> step = 0;
 };
 
 /// Threads: thread-safe.
@@ -77,6 +85,10 @@ class RemoteVariables final : public variables::ParameterStore,
   /// What makes variables on the server of this one, in one piece.
   std::shared_ptr<variables::VariableCreator> beside(const Variable& variable);
 
+  /// Of updates that `counter` counts (StoredParameter::count_push); from here on each pass asks
+  /// anew, before it reads weights.
+  std::shared_ptr<SeenUpdates> follow_updates(const ParameterHandle& counter);
+
   /// Under which an optimizer's slots are kept: in the coordinator one that no living one has.
   std::string take_slots_name(const std::string& optimizer);
   void free_slots_name(const std::string& name);
@@ -99,6 +111,7 @@ class RemoteVariables final : public variables::ParameterStore,
   std::vector<std::weak_ptr<variables::VariableImpl>> read_
       COHORT_GUARDED_BY(mutex_);                                                // in this pass
   std::set<const variables::VariableImpl*> is_read_ COHORT_GUARDED_BY(mutex_);  // the same
+  std::vector<std::weak_ptr<SeenUpdates>> followed_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> slot_names_ COHORT_GUARDED_BY(mutex_);
 };

@@ -134,6 +134,28 @@ TEST(ReplicatedParameters, AChiefThatWasFollowedIsRefused) {
   }
 }
 
+// Half of an update, and the server that has it dies.
+TEST(ReplicatedParameterServers, KeepPushesThatWaitForOthers) {
+  const cluster::StoreServer store{cluster::StoreServerOptions{}};
+  TestGroups groups(store.address(), 1, milliseconds(1000));
+  const auto servers = groups.connect();
+  servers->begin(1);
+  const ParameterHandle w = make_of(*servers, "w", {4, 2}, 0);
+  servers->make_slots(w, "descent", {});
+  const UpdateStep step{.rule = update_rules::SgdStep{1}, .how = {}, .slots = "descent"};
+  const auto push = [&](double gradient) {
+    ParameterServers::Push one(*servers);
+    const Tensor whole = full({4, 2}, gradient);
+    one.accumulate(w, step, {.needed = 2}, whole);
+    one.wait();
+  };
+  push(1);
+  EXPECT_TRUE(servers->pull(w).equal(zeros({4, 2})));
+  groups.stop(w.shards[0].place.server);
+  push(3);
+  EXPECT_TRUE(servers->pull(w).equal(full({4, 2}, -2)));
+}
+
 TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {
   constexpr int64_t kRows = COHORT_UNDER_SANITIZER != 0 ? 1 << 13 : 1 << 19;
   constexpr int64_t kWidth = 128;

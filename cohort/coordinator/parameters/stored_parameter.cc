@@ -49,6 +49,7 @@ std::size_t StoredParameter::bytes() {
   std::size_t sum = value_.nbytes();
   for (const auto& [name, set] : slots_) {
     for (const Tensor& slot : set.values) sum += slot.nbytes();
+    sum += set.pushed.bytes();
   }
   return sum;
 }
@@ -183,7 +184,9 @@ void StoredParameter::save(rpc::MessageWriter& out, rpc::Payload& numbers) {
     out.number(set.initial.size());
     for (const double number : set.initial) out.number(std::bit_cast<uint64_t>(number));
     for (const Tensor& slot : set.values) append_bytes(numbers, slot);
+    set.pushed.save(out, numbers);
   }
+  counted_.save(out, numbers);
 }
 
 std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
@@ -201,7 +204,9 @@ std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
     for (std::size_t i = 0; i < set.initial.size(); ++i) {
       set.values.push_back(loaded(shape, dtype, numbers));
     }
+    set.pushed = PushSum::load(in, numbers, {out->rows_, out->width_}, dtype);
   }
+  out->counted_ = PushSum::load(in, numbers, {out->rows_, out->width_}, dtype);
   return out;
 }
 
@@ -281,6 +286,10 @@ void StoredParameter::update(const UpdateStep& step, RowRange range, PayloadRead
   const runtime::FlushDenormals flush;
   const base::MutexLock lock(mutex_);
   check_updated(step);
+  apply(step, range, gradient);
+}
+
+void StoredParameter::apply(const UpdateStep& step, RowRange range, PayloadReader& gradient) {
   own_updated(step);
   if (dtype_ == kFloat32) {
     update_blocks<float>(step, range, nullptr, gradient);
@@ -302,6 +311,12 @@ void StoredParameter::update_rows(const UpdateStep& step, RowRange range,
   const runtime::FlushDenormals flush;
   const base::MutexLock lock(mutex_);
   check_updated(step);
+  apply_rows(step, range, rows, others_too, gradient);
+}
+
+void StoredParameter::apply_rows(const UpdateStep& step, RowRange range,
+                                 const std::vector<int64_t>& rows, bool others_too,
+                                 PayloadReader& gradient) {
   own_updated(step);
   const bool is_float = dtype_ == kFloat32;
   if (others_too) {

@@ -13,6 +13,7 @@
 
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/message.h"
+#include "cohort/coordinator/parameters/push_sum.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -73,10 +74,21 @@ class StoredParameter {
   void update_rows(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,
                    bool others_too, PayloadReader& gradient);
 
+  /// As update() of all rows, but one update for stamp.needed pushes: with their mean, by the rule
+  /// of the last one. A late one changes nothing. Errors: FailedPrecondition without make_slots().
+  void accumulate(const UpdateStep& step, const PushStamp& stamp, PayloadReader& gradient);
+  void accumulate_rows(const UpdateStep& step, const PushStamp& stamp,
+                       const std::vector<int64_t>& rows, bool others_too, PayloadReader& gradient);
+  /// The value is the number of an optimizer's updates, and this is a push whose parts have all
+  /// arrived; every stamp.needed of them add 1. Errors: InvalidArgument unless it is an int64.
+  PushCount count_push(const PushStamp& stamp);
+  uint64_t push_step();
+
  private:
   struct SlotSet {
     std::vector<double> initial;
     std::vector<Tensor> values;
+    PushSum pushed = {};
   };
   template <class T>
   update_rules::Target<T> target(const UpdateStep& step) COHORT_REQUIRES(mutex_);
@@ -86,6 +98,13 @@ class StoredParameter {
   template <class T>
   void update_named_rows(const UpdateStep& step, const std::vector<int64_t>& rows,
                          PayloadReader& gradient) COHORT_REQUIRES(mutex_);
+  void apply(const UpdateStep& step, RowRange range, PayloadReader& gradient)
+      COHORT_REQUIRES(mutex_);
+  void apply_rows(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,
+                  bool others_too, PayloadReader& gradient) COHORT_REQUIRES(mutex_);
+  PushSum& sum_of(const UpdateStep& step) COHORT_REQUIRES(mutex_);
+  void apply_complete(PushSum& sum, const UpdateStep& step, const PushStamp& stamp)
+      COHORT_REQUIRES(mutex_);
   Tensor& tensor_at(const StoredPlace& place) COHORT_REQUIRES(mutex_);
   /// Before it is changed: a snapshot keeps it as it was.
   static void own(Tensor& x);
@@ -105,6 +124,7 @@ class StoredParameter {
   base::Mutex mutex_;
   Tensor value_ COHORT_GUARDED_BY(mutex_);
   std::map<std::string, SlotSet> slots_ COHORT_GUARDED_BY(mutex_);
+  PushSum counted_ COHORT_GUARDED_BY(mutex_);  // of a variable that counts updates
 };
 
 }  // namespace cohort::internal::coordinator

@@ -46,24 +46,30 @@ class TestServers {
     return std::make_shared<ParameterServers>(std::move(clients));
   }
   Strategy coordinator(Partitioner partitioner = {}, int workers = 1) const {
-    return make_parameter_server_strategy(
-        {.servers = connect(), .partitioner = std::move(partitioner), .workers = workers});
+    return make_parameter_server_strategy({.servers = connect(),
+                                           .partitioner = std::move(partitioner),
+                                           .workers = workers,
+                                           .sync_pushes = sync_pushes});
   }
   /// A coordinator of other tasks' functions, what they change once is here.
   Strategy coordinator(std::shared_ptr<ClusterConnection> connection) const {
     const int workers = connection->num_workers();
-    return make_parameter_server_strategy(
-        {.servers = connect(), .workers = workers, .connection = std::move(connection)});
+    return make_parameter_server_strategy({.servers = connect(),
+                                           .workers = workers,
+                                           .connection = std::move(connection),
+                                           .sync_pushes = sync_pushes});
   }
   Strategy worker(int worker, int workers = 2, Partitioner partitioner = {}) const {
     return make_parameter_server_strategy({.servers = connect(),
                                            .partitioner = std::move(partitioner),
                                            .worker = worker,
-                                           .workers = workers});
+                                           .workers = workers,
+                                           .sync_pushes = sync_pushes});
   }
   void end(int server) { servers_[static_cast<std::size_t>(server)].reset(); }
 
   std::vector<std::shared_ptr<ParameterService>> services;
+  SyncPushes sync_pushes = {};  ///< Of strategies from here on.
 
  private:
   std::vector<std::unique_ptr<rpc::RpcServer>> servers_;

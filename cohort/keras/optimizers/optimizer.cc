@@ -10,6 +10,7 @@
 #include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/keras/optimizers/internal/gradient_accumulator.h"
 #include "cohort/keras/optimizers/internal/host_numbers.h"
@@ -365,7 +366,8 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
 
 void OptimizerBase::count_call() {
   if (is_remote_) {
-    calls_.assign_add(1);
+    // Else the servers count what they have made.
+    if (!cohort::internal::coordinator::aggregates_pushes(calls_)) calls_.assign_add(1);
   } else if (StepRecording* const recording = StepRecording::current()) {
     recording->after([this] { ++calls(); });
   } else {

@@ -8,6 +8,7 @@
 
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/device_backend.h"
@@ -79,6 +80,13 @@ void sum_over_workers(cohort::internal::collectives::Communicator& workers,
   }
 }
 
+void refuse_aggregates(const std::string& name, const Variable& variable) {
+  if (!cohort::internal::coordinator::aggregates_pushes(variable)) return;
+  throw Unimplemented(
+      str_cat("[", name, "] expected an optimizer whose rule servers apply with sync_replicas, ",
+              "got one with a rule of its own, which workers compute; use another one of keras"));
+}
+
 // The rule's own, which it may write: with one replica the gradient is the program's.
 Gradient copy_of(const Gradient& g) {
   if (!g.is_sparse()) return g.dense().clone();
@@ -118,6 +126,7 @@ void OptimizerBase::apply_to_shared(const std::vector<Tensor>& sums) {
 // replica of any worker.
 void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
   cohort::internal::runtime::refuse_recording("its optimizer's rule is computed with on the host");
+  if (is_remote_) refuse_aggregates(name(), trained_.front());
   const int replica = std::max(0, current_replica());
   const auto whole_or_not = [this](int copy, const auto& write) {
     cohort::internal::variables::StepUndo before;

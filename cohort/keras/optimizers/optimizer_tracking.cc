@@ -5,6 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/variables/tracked_variable.h"
@@ -15,6 +16,18 @@ using cohort::internal::variables::tracked_variable;
 
 // Each process would overwrite what the others keep.
 void OptimizerBase::check_remote() const {
+  if (is_remote_ && cohort::internal::coordinator::aggregates_pushes(trained_.front())) {
+    const char* other = nullptr;
+    if (options_.use_ema) other = "use_ema";
+    if (options_.gradient_accumulation_steps > 1) other = "gradient_accumulation_steps";
+    if (!constrained_.empty()) other = "constraints of variables";
+    if (other != nullptr) {
+      throw Unimplemented(
+          str_cat("[", name_, "] expected no ", other,
+                  " with sync_replicas, got it: a worker does not know whether its gradients were "
+                  "an update of the servers; leave it out, or use MultiWorkerMirroredStrategy"));
+    }
+  }
   if (!is_remote_ || !options_.ema_overwrite_frequency) return;
   throw Unimplemented(str_cat(
       "[", name_, "] expected no ema_overwrite_frequency for variables of parameter servers, got ",
