@@ -242,6 +242,7 @@ void Hdf5Reader::read_into(const std::string& path, const Tensor& out) const {
   if (out.numel() == 0) return;
   const DType dtype = arrays_.at(path).dtype;
   const Hdf5Turn turn;
+  file_->source.thrown = nullptr;  // of an earlier read
   const Hdf5Id array(H5Dopen2(file_->id, path.c_str(), H5P_DEFAULT), H5Dclose);
   file_->check(array.valid(), path, "is damaged");
   const Hdf5Id stored(H5Dget_type(array), H5Tclose), type = memory_type_of(dtype, stored);

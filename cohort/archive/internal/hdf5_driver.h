@@ -10,7 +10,8 @@
 
 namespace cohort::internal::archive {
 
-/// What a file is opened on. Nothing must be thrown through the library: it is kept.
+/// What a file is opened on. Nothing must be thrown through the library: it is kept, until whoever
+/// begins another read clears it.
 struct Hdf5Source {
   CheckedBytes* bytes = nullptr;
   uint64_t content = 0;
