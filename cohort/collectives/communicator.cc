@@ -79,6 +79,7 @@ Communicator::Operation Communicator::prepare(const CallSignature& signature,
   auto operation = std::make_shared<PendingOperation>();
   operation->exchange = exchange_with_all(signature);
   operation->exchange.signature.tag = options.tag;
+  operation->has_reserved_place = options.place.has_value();
   if (options.place) operation->exchange.key.sequence = *options.place;
   operation->timeout = timeout(options);
   return operation;
@@ -117,9 +118,10 @@ void Communicator::finish(PendingOperation& operation) {
   give_back(std::move(operation.scratch));
 }
 
-// Between two ranks there is an order of their own: nobody else waits for them here.
+// What has an order of its own is waited for by itself alone: another rank may start it behind the
+// very operation that is waited for here.
 bool Communicator::waits_for(const PendingOperation& last, const PendingOperation& earlier) {
-  return &earlier == &last || !(earlier.is_pair() || last.is_pair());
+  return &earlier == &last || !(earlier.has_own_order() || last.has_own_order());
 }
 
 bool Communicator::has_come(const PendingOperation& last) const {

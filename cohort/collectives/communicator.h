@@ -180,7 +180,7 @@ class Communicator {
   uint64_t operations() const { return sequence_; }
   /// Takes so many places, and returns the first one, for operations (CallOptions::place) that one
   /// rank may start before others and another rank behind them. All ranks call it alike, and each
-  /// of these operations is started by all of them or by none.
+  /// of these operations is started by all of them or by none. Each is waited for by itself alone.
   /// Errors: FailedPrecondition where ranks share memory, who have no use for it.
   uint64_t reserve(uint64_t places);
 

@@ -22,7 +22,11 @@ struct PendingOperation {
   // When a phase has arrived. True: the exchange is that of the next phase now, which begins.
   std::function<bool(PendingOperation&)> arrived = {};
 
+  bool has_reserved_place = false;
+
   bool is_pair() const { return exchange.key.channel == ExchangeKey::Channel::kPair; }
+  /// Whether other ranks may start what this rank has started before it only behind it.
+  bool has_own_order() const { return is_pair() || has_reserved_place; }
   const char* name() const { return collective_name(exchange.signature.collective); }
 };
 

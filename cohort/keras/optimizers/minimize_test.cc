@@ -36,11 +36,13 @@ struct Case {
   bool some_leave_out = false;  ///< One that replica 0's loss does not depend on.
   bool looks_up = false;        ///< Rows of a table.
   bool looks_up_and_multiplies = false;
-  bool reduces = false;   ///< A collective in the pass.
-  int hook_at = -1;       ///< That changes a gradient.
-  int lacks_at = -1;      ///< The step that lacks one that every other loss depends on,
-  int some_lack_at = -1;  ///< or whose loss on replica 0 does.
-  int rate_at = -1;       ///< A hook changes the learning rate while the pass goes on.
+  int looks_up_only_at = -1;  ///< The step in which a matrix brings rows alone.
+  bool reduces = false;       ///< A collective in the pass,
+  int reduces_at = -1;        ///< or in that of one step.
+  int hook_at = -1;           ///< That changes a gradient.
+  int lacks_at = -1;          ///< The step that lacks one that every other loss depends on,
+  int some_lack_at = -1;      ///< or whose loss on replica 0 does.
+  int rate_at = -1;           ///< A hook changes the learning rate while the pass goes on.
 };
 
 std::vector<Case> cases() {
@@ -55,7 +57,9 @@ std::vector<Case> cases() {
           {.name = "hook later", .hook_at = 2},
           {.name = "left out later", .lacks_at = 2},
           {.name = "left out by some later", .some_lack_at = 2},
-          {.name = "another rate", .rate_at = 2}};
+          {.name = "another rate", .rate_at = 2},
+          {.name = "rows in one step", .looks_up_only_at = 2},
+          {.name = "collective in one step", .reduces_at = 2}};
 }
 
 /// A model with layers of Keras's and plain arithmetic.
@@ -129,11 +133,12 @@ class Program {
   Tensor rest(Tensor x, int id, int number, const ReplicaContext& context) const {
     x = matmul(x, variables_[1].value());
     if (case_.uses_twice) x = matmul(x.tanh(), variables_[1].value());
-    if (case_.looks_up) x = x + embedding_lookup(variables_[2], ids(id));
-    if (!case_.looks_up || case_.looks_up_and_multiplies) {
+    const bool looks_up = case_.looks_up || case_.looks_up_only_at == number;
+    if (looks_up) x = x + embedding_lookup(variables_[2], ids(id));
+    if (!looks_up || case_.looks_up_and_multiplies) {
       x = x + matmul(x, variables_[2].value().slice(0, 0, 40));
     }
-    if (case_.reduces) x = x * context.all_reduce(ReduceOp::kMean, x);
+    if (case_.reduces || case_.reduces_at == number) x = x * context.all_reduce(ReduceOp::kMean, x);
     Tensor out = matmul(x.tanh(), variables_[4].value()).pow(2).mean();
     const bool lacks = case_.leaves_out || case_.lacks_at == number;
     const bool some_lack = case_.some_leave_out || case_.some_lack_at == number;
