@@ -83,7 +83,7 @@ class ClosureEffects {
   // What each worker runs: the attempt of each.
   std::map<int, std::map<uint64_t, uint64_t>> running_ COHORT_GUARDED_BY(mutex_);
   std::set<uint64_t> settled_ COHORT_GUARDED_BY(mutex_);  // decided, and over but for end()
-  std::set<uint64_t> ended_ COHORT_GUARDED_BY(mutex_);    // decided, and over for all but servers
+  std::set<uint64_t> ended_ COHORT_GUARDED_BY(mutex_);    // the other way round
   // With what they have ended, where that could not be written down.
   std::map<uint64_t, std::exception_ptr> unwritten_ COHORT_GUARDED_BY(mutex_);
   std::map<uint64_t, JournalKey> keys_ COHORT_GUARDED_BY(mutex_);  // of those that have an id

@@ -92,9 +92,15 @@ JournalKey journal_key(std::string id, std::string function, const EncodedValues
           .checksum = checksum};
 }
 
+// Where it lies does not change with the process's working directory.
+static Journal::Options placed(Journal::Options options) {
+  COHORT_CHECK_ARG(!options.folder.empty(), "[journal] expected a folder, got an empty name");
+  options.folder = std::filesystem::absolute(options.folder).string();
+  return options;
+}
+
 Journal::Journal(Options options)
-    : options_(std::move(options)), path_(options_.folder + "/journal") {
-  COHORT_CHECK_ARG(!options_.folder.empty(), "[journal] expected a folder, got an empty name");
+    : options_(placed(std::move(options))), path_(options_.folder + "/journal") {
   checkpoint::make_folders(kJournalOperation, options_.folder);
   lock_folder();
   try {

@@ -187,6 +187,17 @@ TEST_F(JournalTest, OneThatWasFollowedWritesNothingMore) {
   }
 }
 
+TEST_F(JournalTest, AProgramMayChangeItsFolder) {
+  const std::string before = std::filesystem::current_path();
+  std::filesystem::create_directories(folder_);
+  std::filesystem::current_path(folder_);
+  Journal journal({.folder = "here"});
+  std::filesystem::current_path(before);
+  journal.begin(11, 1, false);
+  journal.finish(key("a"), encoded(3));
+  EXPECT_EQ(decoded(*journal.find(key("a"))), 3);
+}
+
 TEST_F(JournalTest, NewVariablesForgetEverything) {
   write_some();
   const uint64_t before = open()->last_closure();

@@ -42,7 +42,9 @@ class Drops {
   Drops& operator=(const Drops&) = delete;
 
   void add(One one);
-  /// From here on what is added is not told before release() or wait(), nor when this object ends.
+  /// From here on what is added is not told before release() or wait(), nor when this object ends:
+  /// who is killed on its way out would leave servers without variables, which say all the same
+  /// that their state is the one in which these began.
   void hold();
   /// What has been held so far is told. Cost: one load where there is none.
   void release();
