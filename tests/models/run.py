@@ -29,6 +29,7 @@ def replication(servers, backups, epochs, updates, *more):
 
 
 CLOSURES = ["closures.pml", "SERVERS=2", "ATTEMPTS=3"]
+CHIEFS = ["chiefs.pml", "SERVERS=2", "CHIEFS=3"]
 PAIR = (2, 0b10)         # a primary and a backup
 TRIO = (3, 0b110)        # and two
 WITH_SPARE = (3, 0b10)   # and a spare, which would like to be one
@@ -40,6 +41,7 @@ HOLD = [
     replication(*PAIR, 4, 2),
     replication(*PAIR, 3, 2, "CALM"),
     CLOSURES,
+    CHIEFS,
 ]
 # Each with a small world that shows it.
 BUGS = [
@@ -58,6 +60,9 @@ BUGS = [
     [*CLOSURES, "BUG_FORGETS_WHAT_IS_SETTLED"],
     [*CLOSURES, "BUG_HEARS_WHO_WAS_GIVEN_UP"],
     [*CLOSURES, "BUG_DECIDES_TWICE"],
+    [*CHIEFS, "BUG_SERVERS_TAKE_ALL"],
+    [*CHIEFS, "BUG_JOURNAL_TAKES_ALL"],
+    [*CHIEFS, "BUG_TELLS_BEFORE_THE_DISK"],
 ]
 
 
