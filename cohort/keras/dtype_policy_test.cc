@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/scope_exit.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/runtime/random.h"
 
 namespace cohort::keras {
 namespace {
@@ -175,6 +177,37 @@ TEST_F(DTypePolicyFile, HasWhatLayersWereMadeUnder) {
   EXPECT_EQ(back->layers()[1].base().dtype_policy().name(), "mixed_bfloat16");
   EXPECT_EQ(back->layers()[2].base().dtype_policy().name(), "float32");
   EXPECT_TRUE(back->predict(ones({2, 3})).equal(model->predict(ones({2, 3}))));
+}
+
+// Whichever kernels multiply: terms of what was rounded, sums that are not.
+TEST(DTypePolicy, MixedDenseMultipliesWhatItHasRounded) {
+  const auto rounded = [](const Tensor& t) { return t.detach().to(kBFloat16).to(kFloat64); };
+  const auto expect_near = [](const char* what, const Tensor& got, const Tensor& want) {
+    const double off = (got.to(kFloat64) - want).abs().max().item<double>();
+    EXPECT_LE(off, 0.01 * want.abs().max().item<double>()) << what;
+  };
+  set_seed(3);
+  const Dense dense(33, {.activation = "relu", .dtype = "mixed_bfloat16"});
+  Tensor x = random_normal({40, 3, 70});
+  const Tensor share = random_normal({40, 3, 33});
+  dense(x);
+  const Variable kernel = dense.variables()[0], bias = dense.variables()[1];
+  bias.assign(random_normal({33}));
+  GradientTape tape({.persistent = true});
+  tape.watch(x);
+  const Tensor y = dense(x);
+  EXPECT_EQ(y.scalar_type(), kBFloat16);
+  const Tensor rows = rounded(x).reshape({120, 70});
+  const Tensor before = rows.matmul(rounded(kernel.value())) + rounded(bias.value());
+  expect_near("outputs", y.detach().reshape({120, 33}), before.clamp_min(0));
+  const Tensor sum = (y.to(kFloat32) * share).sum();
+  const Tensor g = rounded(share).reshape({120, 33}) * y.detach().reshape({120, 33}).gt(0);
+  const Tensor by_kernel = tape.gradient(sum, kernel), by_bias = tape.gradient(sum, bias);
+  EXPECT_EQ(by_kernel.scalar_type(), kFloat32);
+  expect_near("by kernel", by_kernel, rows.t().matmul(g));
+  expect_near("by bias", by_bias, g.sum(0));
+  expect_near("by inputs", tape.gradient(sum, x).reshape({120, 70}),
+              g.matmul(rounded(kernel.value()).t()));
 }
 
 }  // namespace

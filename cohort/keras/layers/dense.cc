@@ -11,6 +11,7 @@
 #include "cohort/keras/layers/internal/kernel_and_bias.h"
 #include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/keras/layers/internal/products.h"
+#include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras {
 namespace {
@@ -34,6 +35,10 @@ Tensor rows_of(const Tensor& x, int64_t columns) {
 
 Tensor dense_forward(const Tensor& x, const Tensor& kernel, const Tensor& bias, bool relu) {
   const BelowAutograd below;
+  if (internal::multiplies_wide(x)) {
+    const Tensor shift = bias.defined() ? bias.to(kFloat32) : bias;
+    return dense_forward(x.to(kFloat32), kernel.to(kFloat32), shift, relu).to(x.scalar_type());
+  }
   auto shape = x.sizes().vec();
   shape.back() = kernel.size(1);
   Tensor y = at::empty(shape, x.options());
@@ -44,14 +49,15 @@ Tensor dense_forward(const Tensor& x, const Tensor& kernel, const Tensor& bias, 
 
 class DenseNode final : public LayerNode {
  public:
-  /// `cast`: the kernel in the type of x, where that is another one than it is kept in.
+  /// `cast`: the kernel as it is multiplied, where that is in another type than it is kept in.
   DenseNode(const Tensor& x, const Variable& kernel, const Variable& bias, bool relu,
             Tensor cast = {})
       : x_(x, false),
         kernel_(cast.defined() ? kept_value(kernel) : kernel.value(), false),
         cast_(std::move(cast)),
         relu_(relu),
-        has_bias_(bool(bias)) {
+        has_bias_(bool(bias)),
+        is_wide_(cast_.defined() && internal::multiplies_wide(x)) {
     add_input(x);
     add_weight(kernel);
     add_weight(bias);
@@ -73,6 +79,8 @@ class DenseNode final : public LayerNode {
 
  private:
   Tensor saved_output() { return y_.unpack(cohort::internal::runtime::owner_of<Node>(this)); }
+  /// As the products take it.
+  Tensor wide(const Tensor& t) const { return is_wide_ ? t.to(kFloat32) : t; }
   Tensor masked(Tensor gradient, Tensor& bias_gradient);
   void sum_rows(const Tensor& g, Tensor& out, bool accumulate);
 
@@ -80,6 +88,7 @@ class DenseNode final : public LayerNode {
   Tensor cast_;
   const bool relu_;
   const bool has_bias_;
+  const bool is_wide_;  // float32 products of narrower factors
 };
 
 void DenseNode::sum_rows(const Tensor& g, Tensor& out, bool accumulate) {
@@ -104,7 +113,7 @@ Tensor DenseNode::masked(Tensor gradient, Tensor& bias_gradient) {
         weight_gradient(1, [&](Tensor& out, bool accumulate) { sum_rows(g, out, accumulate); });
     return g;
   }
-  const Tensor y = saved_output();
+  const Tensor y = wide(saved_output());
   if (!has_kernels(g)) {
     const Tensor rows = rows_of(y, g.size(1));
     g = g.is_cpu() ? g.mul(rows.gt(0)) : at::threshold_backward(g, rows, 0);
@@ -132,9 +141,11 @@ Tensor DenseNode::masked(Tensor gradient, Tensor& bias_gradient) {
 variable_list DenseNode::backward(variable_list&& gradients) {
   variable_list out(3);
   if (!gradients[0].defined()) return out;
-  const Tensor x = x_.unpack();
+  const Tensor x = wide(x_.unpack());
   const Tensor kept = kernel_.unpack();
-  const Tensor kernel = cast_.defined() ? cast_ : kept;
+  const Tensor kernel = wide(cast_.defined() ? cast_ : kept);
+  const DType type = gradients[0].scalar_type();
+  if (is_wide_) gradients[0] = wide(gradients[0]);
   const Tensor g = masked(std::move(gradients[0]), out[2]);
   const bool wants_x = wants_input(0);
   if (wants_x) out[0] = at::empty(x.sizes(), g.options());
@@ -148,6 +159,7 @@ variable_list DenseNode::backward(variable_list&& gradients) {
   } else if (wants_x) {
     internal::dense_input_gradient(dx, g, kernel);
   }
+  if (is_wide_ && wants_x) out[0] = out[0].to(type);
   return out;
 }
 
@@ -207,7 +219,9 @@ Tensor DenseLayer::call(const Tensor& input, const CallArgs&) {
 
 // Inputs and weights come in the type that is computed in.
 Tensor DenseLayer::call_mixed(const Tensor& input) const {
-  if (!input.is_cpu()) return call_cast(input);
+  const bool is_wide = internal::multiplies_wide(config().dtype.compute_dtype());
+  const bool is_here = kernel_.impl().local() != nullptr;
+  if (!input.is_cpu() || (is_wide && is_here)) return call_cast(input);
   const Tensor kernel = kernel_.value();
   const Tensor x = input.to(kernel.scalar_type());
   const Tensor rows = rows_of(x, kernel.size(0));
@@ -217,8 +231,8 @@ Tensor DenseLayer::call_mixed(const Tensor& input) const {
   return config().activation(product.reshape(shape));
 }
 
-// On devices through the node, which casts each weight once and writes the gradients in the type
-// that weights are kept in.
+// Through the node, which casts each weight once and writes the gradients in the type that weights
+// are kept in.
 Tensor DenseLayer::call_cast(const Tensor& input) const {
   const DType type = config().dtype.compute_dtype();
   const Tensor x = input.to(type);
@@ -227,6 +241,7 @@ Tensor DenseLayer::call_cast(const Tensor& input) const {
   {
     const BelowAutograd below;
     kernel = kept_value(kernel_).to(type);
+    if (internal::multiplies_wide(x)) kernel = kernel.to(kFloat32);  // once for both ways
     if (bias_) bias = kept_value(bias_).to(type);
   }
   Tensor y = dense_forward(x, kernel, bias, relu);

@@ -166,7 +166,24 @@ void kernel_gradient_on_device(Tensor& out, const Tensor& x, const Tensor& g, bo
   }
 }
 
+bool multiplies_bfloat16_fast() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("intel") != 0) return __builtin_cpu_supports("amx-bf16") != 0;
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return true;
+#endif
+}
+
 }  // namespace
+
+bool multiplies_wide(DType dtype) {
+  static const bool wide = kernels().fast_products && !multiplies_bfloat16_fast();
+  return wide && dtype == kBFloat16;
+}
+
+bool multiplies_wide(const Tensor& x) { return x.is_cpu() && multiplies_wide(x.scalar_type()); }
 
 void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Tensor& bias,
                    bool relu) {

@@ -9,6 +9,13 @@
 
 namespace cohort::keras::internal {
 
+/// Whether products of bfloat16 matrices of a CPU are those of their float32 copies, which have the
+/// same terms and are added in float32, too: where the processor has no units that multiply
+/// bfloat16 faster. On Intel's these are AMX; its avx512_bf16 is half as fast as float32, AMD's is
+/// twice as fast.
+bool multiplies_wide(DType dtype);
+bool multiplies_wide(const Tensor& x);
+
 /// out = relu?(x . kernel + bias). Shapes: x [rows, in], kernel [in, columns], out contiguous.
 void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Tensor& bias,
                    bool relu);
