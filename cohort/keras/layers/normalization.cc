@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/normalization.h"
 
-#include <ATen/ops/native_batch_norm.h>
-#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/where.h>
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/rectified_call.h"
-#include "cohort/keras/layers/internal/device_normalization.h"
 #include "cohort/keras/layers/internal/own_normalization.h"
+#include "cohort/keras/layers/internal/torch_normalization.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/variables/step_undo.h"
 
@@ -17,98 +15,11 @@ namespace cohort::keras {
 namespace {
 
 using cohort::internal::autograd::BelowAutograd;
-using cohort::internal::autograd::LayerNode;
-using cohort::internal::autograd::SavedVariable;
-using cohort::internal::autograd::variable_list;
-
-// [..., c] seen as one channels-last image with a row for each element: LibTorch's fast layout.
-Tensor as_image(const Tensor& x) {
-  const int64_t channels = x.size(-1);
-  return x.reshape({1, x.numel() / channels, 1, channels}).permute({0, 3, 1, 2});
-}
-
-Tensor like(const Tensor& image, const Tensor& x) {
-  return image.permute({0, 2, 3, 1}).reshape(x.sizes());
-}
 
 // With the activation that the model has joined to it.
 Tensor as_called(const LayerBase& layer, const Tensor& y) {
   return internal::RectifiedCall::of(layer) ? y.relu() : y;
 }
-
-struct Normalized {
-  Tensor y, mean, inverse_deviation;
-};
-
-Normalized normalize(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
-  const BelowAutograd below;
-  auto [y, mean, inverse] =
-      at::native_batch_norm(as_image(x), gamma, beta, {}, {}, true, 0.0, epsilon);
-  return {like(y, x).contiguous(), mean, inverse};
-}
-
-class BatchNormalizationNode final : public LayerNode {
- public:
-  BatchNormalizationNode(const Tensor& x, const Variable& gamma, const Variable& beta,
-                         const Normalized& forward, double epsilon)
-      : x_(x, false),
-        mean_(forward.mean),
-        inverse_deviation_(forward.inverse_deviation),
-        has_gamma_(bool(gamma)),
-        has_beta_(bool(beta)),
-        epsilon_(epsilon) {
-    if (gamma) gamma_ = SavedVariable(gamma.value(), false);
-    add_input(x);
-    add_weight(gamma);
-    add_weight(beta);
-  }
-  void release_variables() override {
-    x_.reset_data();
-    gamma_.reset_data();
-    mean_.reset();
-    inverse_deviation_.reset();
-  }
-
- protected:
-  variable_list backward(variable_list&& gradients) override {
-    variable_list out(3);
-    if (!gradients[0].defined()) return out;
-    const Tensor x = x_.unpack();
-    const Tensor gamma = has_gamma_ ? gamma_.unpack() : Tensor();
-    const bool wants_gamma = has_gamma_ && wants_weight(0);
-    const bool wants_beta = has_beta_ && wants_weight(1);
-    auto [dx, dgamma, dbeta] = at::native_batch_norm_backward(
-        as_image(gradients[0].contiguous()), as_image(x), gamma, {}, {}, mean_, inverse_deviation_,
-        true, epsilon_, {wants_input(0), wants_gamma, wants_beta});
-    if (wants_input(0)) out[0] = like(dx, x);
-    const auto put = [this](int i, const Tensor& gradient) {
-      return weight_gradient(i, [&](Tensor& slot, bool accumulate) {
-        accumulate ? slot.add_(gradient) : slot.copy_(gradient);
-      });
-    };
-    if (wants_gamma) out[1] = put(0, dgamma);
-    if (wants_beta) out[2] = put(1, dbeta);
-    return out;
-  }
-
-  variable_list differentiable_backward(variable_list&& gradients) override {
-    if (!gradients[0].defined()) return variable_list(3);
-    const internal::NormalizationWants wants{.x = wants_input(0),
-                                             .gamma = has_gamma_ && wants_weight(0),
-                                             .beta = has_beta_ && wants_weight(1)};
-    const auto [x, gamma, beta] = internal::recorded_normalization_gradients(
-        x_.unpack(), gradients[0], has_gamma_ ? gamma_.unpack() : Tensor(), {}, epsilon_,
-        /*rectified=*/false, wants);
-    return {x, gamma, beta};
-  }
-
- private:
-  SavedVariable x_, gamma_;
-  Tensor mean_, inverse_deviation_;
-  const bool has_gamma_;
-  const bool has_beta_;
-  const double epsilon_;
-};
 
 }  // namespace
 
@@ -208,18 +119,13 @@ Tensor BatchNormalizationLayer::train(const Tensor& x) {
     update_moving(forward.mean, forward.variance);
     return forward.y;
   }
-  Normalized forward = normalize(x, gamma_ ? gamma_.value() : Tensor(),
-                                 beta_ ? beta_.value() : Tensor(), config().epsilon);
+  const internal::TorchNormalized forward =
+      internal::torch_normalization(x, gamma_, beta_, config().epsilon);
   {
     const BelowAutograd below;
     update_moving(
         forward.mean,
         forward.inverse_deviation.to(kFloat64).pow(-2).sub(config().epsilon).clamp_min(0));
-  }
-  if (cohort::internal::autograd::needs_node({&x}, {&gamma_, &beta_})) {
-    cohort::internal::autograd::attach(forward.y,
-                                       cohort::internal::runtime::make_node<BatchNormalizationNode>(
-                                           x, gamma_, beta_, forward, config().epsilon));
   }
   return as_called(*this, forward.y);
 }

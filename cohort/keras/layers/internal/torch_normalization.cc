@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/keras/layers/internal/device_normalization.h"
+#include "cohort/keras/layers/internal/torch_normalization.h"
 
 #include <ATen/ops/_batch_norm_impl_index.h>
 #include <ATen/ops/_batch_norm_impl_index_backward.h>
@@ -17,13 +17,19 @@ using cohort::internal::autograd::LayerNode;
 using cohort::internal::autograd::SavedVariable;
 using cohort::internal::autograd::variable_list;
 
-// The same memory as LibTorch has images of channels last; a matrix stays one.
+// The same memory as LibTorch has images of channels last, which its fast kernels are for. On a CPU
+// all rows are one image; on devices a matrix stays one.
 Tensor as_image(const Tensor& x) {
+  const int64_t channels = x.size(-1);
+  if (x.is_cpu()) {
+    return x.reshape({1, x.numel() / channels, 1, channels}).permute({0, 3, 1, 2});
+  }
   if (x.dim() == 2) return x;
   return (x.dim() == 3 ? x.unsqueeze(2) : x).movedim(-1, 1);
 }
 
 Tensor like(const Tensor& image, const Tensor& x) {
+  if (x.is_cpu()) return image.permute({0, 2, 3, 1}).reshape(x.sizes()).contiguous();
   if (x.dim() == 2) return image.contiguous();
   return image.movedim(1, -1).reshape(x.sizes()).contiguous();
 }
@@ -34,10 +40,10 @@ struct Trace {
   int64_t implementation = 0;
 };
 
-class DeviceNormalizationNode final : public LayerNode {
+class TorchNormalizationNode final : public LayerNode {
  public:
-  DeviceNormalizationNode(const Tensor& x, const Variable& gamma, const Variable& beta, Trace trace,
-                          double epsilon)
+  TorchNormalizationNode(const Tensor& x, const Variable& gamma, const Variable& beta, Trace trace,
+                         double epsilon)
       : x_(x, false),
         trace_(std::move(trace)),
         has_gamma_(bool(gamma)),
@@ -97,7 +103,39 @@ class DeviceNormalizationNode final : public LayerNode {
 
 Tensor value_of(const Variable& v) { return v ? v.value() : Tensor(); }
 
+// `mean` and `share`: moved with `rest` of the batch's; undefined: nothing is.
+Tensor forward(const Tensor& x, const Variable& gamma, const Variable& beta, const Tensor& mean,
+               const Tensor& share, double rest, double epsilon, Trace& trace) {
+  Tensor image;
+  std::tie(image, trace.mean, trace.inverse_deviation, trace.reserve, trace.implementation) =
+      at::_batch_norm_impl_index(as_image(x.contiguous()), value_of(gamma), value_of(beta), mean,
+                                 share, /*training=*/true, rest, epsilon, /*cudnn_enabled=*/true);
+  return like(image, x);
+}
+
+void record(Tensor& y, const Tensor& x, const Variable& gamma, const Variable& beta, Trace trace,
+            double epsilon) {
+  if (!cohort::internal::autograd::needs_node({&x}, {&gamma, &beta})) return;
+  cohort::internal::autograd::attach(
+      y, cohort::internal::runtime::make_node<TorchNormalizationNode>(x, gamma, beta,
+                                                                      std::move(trace), epsilon));
+}
+
 }  // namespace
+
+TorchNormalized torch_normalization(const Tensor& x, const Variable& gamma, const Variable& beta,
+                                    double epsilon) {
+  Trace trace;
+  TorchNormalized out;
+  {
+    const BelowAutograd below;
+    out.y = forward(x, gamma, beta, {}, {}, 0, epsilon, trace);
+  }
+  out.mean = trace.mean;
+  out.inverse_deviation = trace.inverse_deviation;
+  record(out.y, x, gamma, beta, std::move(trace), epsilon);
+  return out;
+}
 
 Tensor device_normalization(const Tensor& x, const Variable& gamma, const Variable& beta,
                             double epsilon, const MovingStatistics& moving) {
@@ -105,25 +143,15 @@ Tensor device_normalization(const Tensor& x, const Variable& gamma, const Variab
   Trace trace;
   {
     const BelowAutograd below;
-    const double rest = 1 - moving.momentum;
     const auto rows = static_cast<double>(x.numel() / x.size(-1));
     // The kernels move statistics themselves, the variance as that of a sample, which is larger by
     // rows / (rows - 1) than the batch's. So they get nothing to move it from.
     const Tensor share = at::zeros_like(moving.variance);
-    Tensor image;
-    std::tie(image, trace.mean, trace.inverse_deviation, trace.reserve, trace.implementation) =
-        at::_batch_norm_impl_index(as_image(x.contiguous()), value_of(gamma), value_of(beta),
-                                   moving.mean, share, /*training=*/true, rest, epsilon,
-                                   /*cudnn_enabled=*/true);
-    y = like(image, x);
+    y = forward(x, gamma, beta, moving.mean, share, 1 - moving.momentum, epsilon, trace);
     moving.variance.mul_(moving.momentum);
     if (rows > 1) moving.variance.add_(share, (rows - 1) / rows);
   }
-  if (cohort::internal::autograd::needs_node({&x}, {&gamma, &beta})) {
-    cohort::internal::autograd::attach(
-        y, cohort::internal::runtime::make_node<DeviceNormalizationNode>(
-               x, gamma, beta, std::move(trace), epsilon));
-  }
+  record(y, x, gamma, beta, std::move(trace), epsilon);
   return y;
 }
 
