@@ -67,7 +67,7 @@ Tensor place_of(const Variable& variable,
                 const cohort::internal::archive::Hdf5Reader::Array& array) {
   auto& impl = variable.impl();
   if (impl.local() == nullptr || impl.copies() != 1 || impl.leaf_count() != 1) return {};
-  Tensor value = variable.value();
+  Tensor value = impl.value();  // not as layers of mixed precision read it, which is a copy
   const bool fits = value.is_cpu() && value.is_contiguous() && value.scalar_type() != kBool &&
                     value.scalar_type() == array.dtype && shape_of(value) == array.shape;
   return fits ? value : Tensor();

@@ -211,5 +211,34 @@ TEST_F(WeightFiles, OfEarlierVersionsAndOtherProgramsLoadByTheNamesThatTheyHave)
   }
 }
 
+// Of mixed precision, in whose calls weights are read as copies of another type.
+class LoadingLayer : public LayerBase {
+ public:
+  LoadingLayer(Model& model, std::string file)
+      : LayerBase("loading"), model_(model), file_(std::move(file)) {}
+  Tensor call(const Tensor& x, const CallArgs&) override {
+    model_.load_weights(file_);
+    return x;
+  }
+
+ private:
+  Model& model_;
+  const std::string file_;
+};
+
+TEST_F(WeightFiles, LoadInACallOfALayerOfMixedPrecision) {
+  const std::string half = path("half.weights.h5");
+  const Sequential first({InputLayer({2}), Dense(2, {.dtype = kFloat16})});
+  first.save_weights(half);
+  Sequential second({InputLayer({2}), Dense(2)});
+  set_dtype_policy("mixed_float16");
+  const Layer layer(std::make_shared<LoadingLayer>(second, half));
+  set_dtype_policy({});
+  layer(ones({1, 2}));
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(second.get_weights()[i].equal(first.get_weights()[i].to(kFloat32))) << i;
+  }
+}
+
 }  // namespace
 }  // namespace cohort::keras
