@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_group.h"
@@ -52,12 +53,25 @@ std::string described(const Member& m) {
                  m.tensor.requires_grad() ? "" : " without gradients");
 }
 
+// That of all parameters that float. Nothing: there are none, or of several types.
+std::optional<DType> type_of(std::span<const Member> members) {
+  std::optional<DType> type;
+  for (const Member& m : members) {
+    if (m.is_buffer || !m.tensor.is_floating_point()) continue;
+    if (type && *type != m.tensor.scalar_type()) return {};
+    type = m.tensor.scalar_type();
+  }
+  return type;
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 class TorchLayer final : public LayerBase {
  public:
   TorchLayer(TorchFactory make, std::string name)
-      : LayerBase(std::move(name)), make_(std::move(make)) {}
+      : LayerBase(std::move(name)), make_(std::move(make)) {
+    set_autocast(false);  // the module's parameters say what it computes in
+  }
   std::string class_name() const override { return "TorchModule"; }
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs& args) override;
@@ -84,11 +98,13 @@ class TorchLayer final : public LayerBase {
   Replica& local_replica();
   Tensor forward_nothing(const Replica& replica, const Tensor& input) const;
   Tensor forward_zeros(const Shape& shape, DType dtype) const;
+  Tensor as_module_computes(const Tensor& input) const;
   void check_cross_replica(const CallArgs& args) const;
   static void keep_buffers(const Replica& replica, const CallArgs& args);
 
   TorchFactory make_;
   std::vector<Replica> replicas_;
+  std::optional<DType> module_type_;
 };
 
 void TorchLayer::build(const Shape&) {
@@ -118,6 +134,7 @@ void TorchLayer::build(const Shape&) {
     }
   }
   replicas_ = std::move(replicas);
+  module_type_ = type_of(replicas_[0].members);
 }
 
 TorchLayer::Replica TorchLayer::make_replica(const TorchReplica* first) const {
@@ -215,7 +232,15 @@ void TorchLayer::keep_buffers(const Replica& replica, const CallArgs& args) {
   }
 }
 
-Tensor TorchLayer::call(const Tensor& input, const CallArgs& args) {
+// Where a policy says that layers convert their inputs, into the module's own type, which no policy
+// changes.
+Tensor TorchLayer::as_module_computes(const Tensor& input) const {
+  const bool casts = module_type_ && dtype_policy().casts() && input.is_floating_point();
+  return casts ? input.to(*module_type_) : input;
+}
+
+Tensor TorchLayer::call(const Tensor& given, const CallArgs& args) {
+  const Tensor input = as_module_computes(given);
   Replica& replica = local_replica();
   COHORT_CHECK_ARG(replica.made.forward != nullptr, "[", name(),
                    "] expected a module with forward(Tensor) that returns a Tensor, got one "
@@ -252,7 +277,7 @@ Shape TorchLayer::compute_output_shape(const Shape& input_shape) const {
   module.eval();
   Tensor output;
   try {
-    output = forward_zeros(shape, floatx());
+    output = forward_zeros(shape, module_type_.value_or(floatx()));
   } catch (const c10::Error& error) {
     try {
       output = forward_zeros(shape, kInt64);  // an embedding's
