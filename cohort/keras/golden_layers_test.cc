@@ -5,101 +5,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <functional>
 
 #include "cohort/autograd/gradient_tape.h"
-#include "cohort/data/dataset.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/layers.h"
-#include "cohort/keras/test_golden.h"
+#include "cohort/keras/test_golden_layers.h"
 
 namespace cohort::keras {
 namespace {
 
-using data::Dataset;
 using data::Element;
+using testing::adapt;
+using testing::element_in;
+using testing::flatten;
+using testing::LayerCase;
+using testing::shape_in;
+using testing::tensor_in;
+using testing::tensors_of;
+using testing::weights_of;
 using testing::without_newer;
-
-struct GoldenCase {
-  std::string name;
-  Config config;
-  friend std::ostream& operator<<(std::ostream& out, const GoldenCase& c) { return out << c.name; }
-};
-
-std::vector<GoldenCase> golden_cases() {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(COHORT_GOLDEN "/layers")) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  std::vector<GoldenCase> all;
-  for (const auto& file : files) {
-    const Config cases = testing::read_golden(file.string());
-    for (const auto& [name, config] : cases.members()) {
-      all.push_back({file.stem().string() + "_" + name, config});
-    }
-  }
-  return all;
-}
-
-Shape shape_in(const Config& tensor) {
-  Shape shape;
-  for (const Config& size : tensor.at("shape").list()) shape.push_back(size.integer());
-  return shape;
-}
-
-Tensor tensor_in(const Config& tensor) {
-  const DType dtype = ConfigValue<DType>::read(tensor.at("dtype"));
-  std::vector<double> values;
-  for (const Config& value : tensor.at("values").list()) {
-    values.push_back(value.is_bool() ? value.boolean() : value.number());
-  }
-  return from_vector<double>(values, shape_in(tensor)).to(dtype);
-}
-
-// Strings or a tensor.
-Element leaf_in(const Config& leaf, const std::function<void(Tensor&)>& each) {
-  if (leaf.text("dtype") == "string") {
-    return {ConfigValue<std::vector<std::string>>::read(leaf.at("values")), shape_in(leaf)};
-  }
-  Tensor tensor = tensor_in(leaf);
-  each(tensor);
-  return tensor;
-}
-
-// A nest; `each` may exchange the tensors.
-using OnTensor = std::function<void(Tensor&)>;
-Element element_in(
-    const Config& nest, const OnTensor& each = [](Tensor&) {}) {
-  if (nest.is_null()) return {};
-  if (nest.is_list()) {
-    std::vector<Element> parts;
-    for (const Config& part : nest.list()) parts.push_back(element_in(part, each));
-    return Element::tuple(std::move(parts));
-  }
-  if (const Config* named = nest.find("named"); named != nullptr) {
-    std::vector<std::pair<std::string, Element>> parts;
-    for (const auto& [name, part] : named->members()) {
-      parts.emplace_back(name, element_in(part, each));
-    }
-    return Element::named(std::move(parts));
-  }
-  return leaf_in(nest, each);
-}
-
-void tensors_of(const Element& nest, std::vector<Tensor>& out) {
-  if (!nest.has_value()) return;
-  if (nest.is_string()) return;
-  if (!nest.is_tuple()) return out.push_back(nest.tensor());
-  for (std::size_t i = 0; i < nest.size(); ++i) tensors_of(nest[i], out);
-}
-
-// The tensors of a nest, in order.
-void flatten(const Config& nest, Config::List& out) {
-  if (!nest.is_list()) return out.push_back(nest);
-  for (const Config& part : nest.list()) flatten(part, out);
-}
 
 // Layers inside say how they were built, which here they are not yet.
 Config without_builds(const Config& config) {
@@ -131,7 +55,7 @@ void expect_near(const std::string& what, const Tensor& got, const Config& golde
   EXPECT_LE(off, tolerance * std::max(largest, 0.2)) << what << ": " << got << " for " << want;
 }
 
-class GoldenLayers : public ::testing::TestWithParam<GoldenCase> {
+class GoldenLayers : public ::testing::TestWithParam<LayerCase> {
  protected:
   const Config& golden() const { return GetParam().config; }
   const Config& golden(const char* name) const { return golden().at(name); }
@@ -143,34 +67,9 @@ class GoldenLayers : public ::testing::TestWithParam<GoldenCase> {
                           .initial_state = element_in(golden("initial_state"))});
   }
 
-  // In Keras's order: a wrapper has weights of its layer among its own there.
-  std::vector<Variable> weights_of(const Layer& layer) const {
-    std::vector<Variable> left(layer.variables().begin(), layer.variables().end()), ordered;
-    for (const Config& weight : golden("weights").list()) {
-      const auto named = std::ranges::find_if(
-          left, [&](const Variable& v) { return v.name().ends_with("/" + weight.text("name")); });
-      if (named == left.end()) break;
-      ordered.push_back(*named);
-      left.erase(named);
-    }
-    ordered.insert(ordered.end(), left.begin(), left.end());
-    return ordered;
-  }
-
   // Learns from what Keras's layer did, and has learnt the same.
-  void adapt(const Layer& layer) const {
-    const Config* data = golden().find("adapt");
-    if (data == nullptr) return;
-    const Element all = element_in(*data);
-    Element batches = all;
-    if (data->is_list()) {
-      Dataset joined = Dataset::from_tensors(all[0]);
-      for (std::size_t i = 1; i < all.size(); ++i) {
-        joined = joined.concatenate(Dataset::from_tensors(all[i]));
-      }
-      batches = joined;
-    }
-    dynamic_cast<AdaptingLayer&>(layer.base()).adapt(batches);
+  void learn(const Layer& layer) const {
+    if (!adapt(layer, golden())) return;
     EXPECT_EQ(without_builds(layer.get_config()),
               without_builds(without_newer(golden("adapted").at("config"))));
     const Config::List& weights = golden("weights").list();
@@ -183,11 +82,11 @@ class GoldenLayers : public ::testing::TestWithParam<GoldenCase> {
   // Made of Keras's config, built by a call, with Keras's weights.
   Layer make() const {
     const Layer layer = Layer::deserialize(golden("layer"));
-    adapt(layer);
+    learn(layer);
     call(layer, element_in(golden("inputs")), false);
     const Config::List& weights = golden("weights").list();
     EXPECT_EQ(layer.variables().size(), weights.size());
-    const std::vector<Variable> variables = weights_of(layer);
+    const std::vector<Variable> variables = weights_of(layer, golden());
     for (std::size_t i = 0; i < std::min(weights.size(), variables.size()); ++i) {
       const Variable& variable = variables[i];
       const std::string name = variable.name();
@@ -271,7 +170,7 @@ TEST_P(GoldenLayers, ComputeWhatKerasComputes) {
     check(str_cat("gradient of input ", i), inputs.at(i), to_inputs[i]);
   }
   const Config::List& to_weights = golden("weight_gradients").list();
-  const std::vector<Variable> variables = weights_of(layer);
+  const std::vector<Variable> variables = weights_of(layer, golden());
   for (std::size_t i = 0; i < to_weights.size(); ++i) {
     const Variable& variable = variables[i];
     check(str_cat("gradient of ", variable.name()), variable, to_weights[i]);
@@ -306,7 +205,8 @@ TEST_P(GoldenLayers, KnowTheirOutputShape) {
   EXPECT_EQ(promised, want);
 }
 
-INSTANTIATE_TEST_SUITE_P(Keras, GoldenLayers, ::testing::ValuesIn(golden_cases()),
+INSTANTIATE_TEST_SUITE_P(Keras, GoldenLayers,
+                         ::testing::ValuesIn(testing::layer_cases(COHORT_GOLDEN)),
                          [](const auto& one) { return one.param.name; });
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests: what real Keras's layers compute (golden/layers/*.json), against layers on any device.
-// Says what differs as text, so that one run shows all of it.
+// For tests: what real Keras's layers compute (golden/layers/*.json), and a comparison of it with
+// layers on any device, which says what differs as text, so that one run shows all of it.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,7 @@ namespace cohort::keras::testing {
 struct LayerCase {
   std::string name;
   Config config;
+  friend std::ostream& operator<<(std::ostream& out, const LayerCase& c) { return out << c.name; }
 };
 
 inline std::vector<LayerCase> layer_cases(const std::string& golden_folder) {
@@ -39,6 +40,85 @@ inline std::vector<LayerCase> layer_cases(const std::string& golden_folder) {
     }
   }
   return all;
+}
+
+inline Shape shape_in(const Config& tensor) {
+  Shape shape;
+  for (const Config& size : tensor.at("shape").list()) shape.push_back(size.integer());
+  return shape;
+}
+inline Tensor tensor_in(const Config& tensor) {
+  const DType dtype = ConfigValue<DType>::read(tensor.at("dtype"));
+  std::vector<double> values;
+  for (const Config& value : tensor.at("values").list()) {
+    values.push_back(value.is_bool() ? value.boolean() : value.number());
+  }
+  return from_vector<double>(values, shape_in(tensor)).to(dtype);
+}
+
+/// May exchange the tensor.
+using OnTensor = std::function<void(Tensor&)>;
+inline data::Element element_in(
+    const Config& nest, const OnTensor& each = [](Tensor&) {}) {
+  if (nest.is_null()) return {};
+  if (nest.is_list()) {
+    std::vector<data::Element> parts;
+    for (const Config& part : nest.list()) parts.push_back(element_in(part, each));
+    return data::Element::tuple(std::move(parts));
+  }
+  if (const Config* named = nest.find("named"); named != nullptr) {
+    std::vector<std::pair<std::string, data::Element>> parts;
+    for (const auto& [name, part] : named->members()) {
+      parts.emplace_back(name, element_in(part, each));
+    }
+    return data::Element::named(std::move(parts));
+  }
+  if (nest.text("dtype") == "string") {
+    return {ConfigValue<std::vector<std::string>>::read(nest.at("values")), shape_in(nest)};
+  }
+  Tensor tensor = tensor_in(nest);
+  each(tensor);
+  return tensor;
+}
+/// Those of a nest, in order; no strings.
+inline void tensors_of(const data::Element& nest, std::vector<Tensor>& out) {
+  if (!nest.has_value() || nest.is_string()) return;
+  if (!nest.is_tuple()) return out.push_back(nest.tensor());
+  for (std::size_t i = 0; i < nest.size(); ++i) tensors_of(nest[i], out);
+}
+inline void flatten(const Config& nest, Config::List& out) {
+  if (!nest.is_list()) return out.push_back(nest);
+  for (const Config& part : nest.list()) flatten(part, out);
+}
+
+/// In Keras's order: a wrapper has weights of its layer among its own there.
+inline std::vector<Variable> weights_of(const Layer& layer, const Config& golden) {
+  std::vector<Variable> left(layer.variables().begin(), layer.variables().end()), ordered;
+  for (const Config& weight : golden.at("weights").list()) {
+    const auto named = std::ranges::find_if(
+        left, [&](const Variable& v) { return v.name().ends_with("/" + weight.text("name")); });
+    if (named == left.end()) break;
+    ordered.push_back(*named);
+    left.erase(named);
+  }
+  ordered.insert(ordered.end(), left.begin(), left.end());
+  return ordered;
+}
+/// Learns from what Keras's layer did. False: that one learnt nothing.
+inline bool adapt(const Layer& layer, const Config& golden) {
+  const Config* data = golden.find("adapt");
+  if (data == nullptr) return false;
+  const data::Element all = element_in(*data);
+  data::Element batches = all;
+  if (data->is_list()) {
+    data::Dataset joined = data::Dataset::from_tensors(all[0]);
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      joined = joined.concatenate(data::Dataset::from_tensors(all[i]));
+    }
+    batches = joined;
+  }
+  dynamic_cast<AdaptingLayer&>(layer.base()).adapt(batches);
+  return true;
 }
 
 /// One case on one device. Threads: of one thread.
@@ -61,51 +141,6 @@ class LayerOnDevice {
   }
 
  private:
-  static Shape shape_in(const Config& tensor) {
-    Shape shape;
-    for (const Config& size : tensor.at("shape").list()) shape.push_back(size.integer());
-    return shape;
-  }
-  static Tensor tensor_in(const Config& tensor) {
-    const DType dtype = ConfigValue<DType>::read(tensor.at("dtype"));
-    std::vector<double> values;
-    for (const Config& value : tensor.at("values").list()) {
-      values.push_back(value.is_bool() ? value.boolean() : value.number());
-    }
-    return from_vector<double>(values, shape_in(tensor)).to(dtype);
-  }
-  using OnTensor = std::function<void(Tensor&)>;
-  static data::Element element_in(const Config& nest, const OnTensor& each) {
-    if (nest.is_null()) return {};
-    if (nest.is_list()) {
-      std::vector<data::Element> parts;
-      for (const Config& part : nest.list()) parts.push_back(element_in(part, each));
-      return data::Element::tuple(std::move(parts));
-    }
-    if (const Config* named = nest.find("named"); named != nullptr) {
-      std::vector<std::pair<std::string, data::Element>> parts;
-      for (const auto& [name, part] : named->members()) {
-        parts.emplace_back(name, element_in(part, each));
-      }
-      return data::Element::named(std::move(parts));
-    }
-    if (nest.text("dtype") == "string") {
-      return {ConfigValue<std::vector<std::string>>::read(nest.at("values")), shape_in(nest)};
-    }
-    Tensor tensor = tensor_in(nest);
-    each(tensor);
-    return tensor;
-  }
-  static void tensors_of(const data::Element& nest, std::vector<Tensor>& out) {
-    if (!nest.has_value() || nest.is_string()) return;
-    if (!nest.is_tuple()) return out.push_back(nest.tensor());
-    for (std::size_t i = 0; i < nest.size(); ++i) tensors_of(nest[i], out);
-  }
-  static void flatten(const Config& nest, Config::List& out) {
-    if (!nest.is_list()) return out.push_back(nest);
-    for (const Config& part : nest.list()) flatten(part, out);
-  }
-
   Tensor there(const Tensor& x) const { return cohort::internal::runtime::tensor_on(device_, x); }
   data::Element on_device(
       const char* name, const OnTensor& each = [](Tensor&) {}) const {
@@ -119,33 +154,6 @@ class LayerOnDevice {
                           .mask = on_device("mask"),
                           .initial_state = on_device("initial_state")});
   }
-  std::vector<Variable> weights_of(const Layer& layer) const {
-    std::vector<Variable> left(layer.variables().begin(), layer.variables().end()), ordered;
-    for (const Config& weight : golden_.at("weights").list()) {
-      const auto named = std::ranges::find_if(
-          left, [&](const Variable& v) { return v.name().ends_with("/" + weight.text("name")); });
-      if (named == left.end()) break;
-      ordered.push_back(*named);
-      left.erase(named);
-    }
-    ordered.insert(ordered.end(), left.begin(), left.end());
-    return ordered;
-  }
-  void adapt(const Layer& layer) const {
-    const Config* data = golden_.find("adapt");
-    if (data == nullptr) return;
-    const data::Element all = element_in(*data, [](Tensor&) {});
-    data::Element batches = all;
-    if (data->is_list()) {
-      data::Dataset joined = data::Dataset::from_tensors(all[0]);
-      for (std::size_t i = 1; i < all.size(); ++i) {
-        joined = joined.concatenate(data::Dataset::from_tensors(all[i]));
-      }
-      batches = joined;
-    }
-    dynamic_cast<AdaptingLayer&>(layer.base()).adapt(batches);
-  }
-
   void compare(const std::string& what, const Tensor& got, const Config& golden) {
     if (!got.defined()) {
       problems_ << "  " << what << ": undefined\n";
@@ -169,10 +177,10 @@ class LayerOnDevice {
   void run() {
     const Scope scope = strategy_.scope();
     const Layer layer = Layer::deserialize(golden_.at("layer"));
-    adapt(layer);
+    adapt(layer, golden_);
     strategy_.run([&] { call(layer, on_device("inputs"), false); });
     const Config::List& weights = golden_.at("weights").list();
-    const std::vector<Variable> variables = weights_of(layer);
+    const std::vector<Variable> variables = weights_of(layer, golden_);
     for (std::size_t i = 0; i < std::min(weights.size(), variables.size()); ++i) {
       variables[i].assign(tensor_in(weights[i].at("value")));
     }

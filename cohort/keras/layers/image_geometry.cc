@@ -122,8 +122,8 @@ RandomZoomLayer::RandomZoomLayer(RandomZoomConfig config) : LayerImpl(std::move(
   const auto checked = [](const FactorRange& factor) {
     const FactorRange range = factor.within("random_zoom", -1, 1);
     // One number may be 1 all the same: half of what it draws is out of Keras's range, too.
-    COHORT_CHECK_ARG(factor.is_one || range.low > -1,
-                     "[random_zoom] expected factors above -1, got ", range.low);
+    const double least = factor.is_one ? factor.high : range.low;
+    COHORT_CHECK_ARG(least > -1, "[random_zoom] expected factors above -1, got ", least);
     return range;
   };
   height_ = checked(o.height_factor);

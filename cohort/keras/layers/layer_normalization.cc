@@ -61,6 +61,8 @@ std::vector<int64_t> AxisList::of_rank(const std::string& name, int64_t rank) co
                      "] expected inputs with an axis ", axis, ", got ", rank, " axes");
   }
   std::ranges::sort(axes);
+  COHORT_CHECK_ARG(std::ranges::adjacent_find(axes) == axes.end(), "[", name,
+                   "] expected axes that differ, got ", bracketed(each), " of ", rank, " axes");
   return axes;
 }
 

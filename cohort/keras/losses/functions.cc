@@ -51,6 +51,12 @@ Tensor hinge_distance(const char* name, const Tensor& y_true, const Tensor& y_pr
   return (1 - hinge_labels(y) * p).clamp_min(0);
 }
 
+void check_axis(const char* name, const Tensor& y_pred, int64_t axis) {
+  COHORT_CHECK_ARG(axis >= -y_pred.dim() && axis < y_pred.dim(), "[", name,
+                   "] expected an axis of predictions of shape ", bracketed(y_pred.sizes()),
+                   ", got ", axis);
+}
+
 Tensor unit_length(const Tensor& x, int64_t axis) {
   return x * x.square().sum(axis, /*keepdim=*/true).clamp_min(kTiny * kTiny).rsqrt();
 }
@@ -127,9 +133,7 @@ Tensor categorical_hinge(const Tensor& y_true, const Tensor& y_pred) {
 Tensor cosine_similarity(const Tensor& y_true, const Tensor& y_pred, int64_t axis) {
   const auto [y, p] = ready("cosine_similarity", y_true, y_pred);
   check_rows("cosine_similarity", p);
-  COHORT_CHECK_ARG(axis >= -p.dim() && axis < p.dim(),
-                   "[cosine_similarity] expected an axis of predictions of shape ",
-                   bracketed(p.sizes()), ", got ", axis);
+  check_axis("cosine_similarity", p, axis);
   return -(unit_length(y, axis) * unit_length(p, axis)).sum(axis);
 }
 
@@ -155,7 +159,7 @@ Tensor sparse_categorical_crossentropy(const Tensor& y_true, const Tensor& y_pre
 Tensor binary_focal_crossentropy(const Tensor& y_true, const Tensor& y_pred,
                                  const BinaryFocalNumbers& numbers) {
   const auto [labels, scores] = ready("binary_focal_crossentropy", y_true, y_pred);
-  check_rows("binary_focal_crossentropy", scores);
+  check_axis("binary_focal_crossentropy", scores, numbers.axis);
   const Tensor y = smoothed_targets(labels, numbers.label_smoothing, 2);
   const Tensor p = numbers.from_logits ? scores.sigmoid() : scores;
   const Tensor inside = p.clamp(kTiny, 1 - kTiny);
@@ -171,8 +175,8 @@ Tensor binary_focal_crossentropy(const Tensor& y_true, const Tensor& y_pred,
 Tensor categorical_focal_crossentropy(const Tensor& y_true, const Tensor& y_pred,
                                       const CategoricalFocalNumbers& numbers) {
   const auto [labels, scores] = ready("categorical_focal_crossentropy", y_true, y_pred);
-  check_rows("categorical_focal_crossentropy", scores);
   const int64_t axis = numbers.axis;
+  check_axis("categorical_focal_crossentropy", scores, axis);
   const Tensor y =
       smoothed_targets(labels, numbers.label_smoothing, static_cast<double>(labels.size(-1)));
   const Tensor given = numbers.from_logits ? scores.softmax(axis) : scores;
