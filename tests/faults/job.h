@@ -39,10 +39,11 @@ inline std::string last_line(const std::string& text, const std::string& prefix)
 inline Steps steps_of(const std::string& text) {
   Steps out;
   std::istringstream lines(text);
-  for (std::string word, number, weights; lines >> word;) {
-    if (word != "step") continue;
-    lines >> number >> word >> weights;
-    out[number] = weights;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string step, number, weights, value;
+    words >> step >> number >> weights >> value;
+    if (step == "step" && weights == "weights") out[number] = value;
   }
   return out;
 }

@@ -155,7 +155,10 @@ TEST(WorkerLiveness, A6_AWorkerThatIsSlowIsNamed) {
   const std::string line = text.substr(at, text.find('\n', at) - at);
   const std::size_t ratio = line.find(" ms are its own, ");
   ASSERT_NE(ratio, std::string::npos) << line;
-  EXPECT_NEAR(std::stod(line.substr(ratio + 17)), 5, 0.5) << line;
+  // 500 ms and 100 ms; on a busy machine the computing of all is in both, too.
+  const double times = std::stod(line.substr(ratio + 17));
+  EXPECT_GT(times, 2) << line;
+  EXPECT_LT(times, 6) << line;
   EXPECT_NE(line.find("(steps 9 to 16)"), std::string::npos) << line;
   EXPECT_EQ(job[1].text().find("is slow"), std::string::npos) << "said by the chief alone";
 }
