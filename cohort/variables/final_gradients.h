@@ -2,7 +2,7 @@
 //
 // Who sends gradients away while others are still computed: is told of each as soon as it is final.
 //
-//   const PassListener pass(updater->expect_gradients(), loss);
+//   const PassListener pass(updater->expect_gradients([&] { return RuleOfStep{rule}; }), loss);
 //   Gradients gradients = tape.gradient(loss, variables);  // tells meanwhile
 //   updater->apply(gradients, rule);
 #pragma once
