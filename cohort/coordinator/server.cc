@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/cluster/store/store_server.h"
@@ -75,6 +76,7 @@ struct Server::Impl {
               .report = [this] { return report(); }}) {
     const internal::rpc::RpcSecurity security = internal::rpc::security_from_environment();
     std::map<std::string, RpcHandler> methods = task.methods();
+    std::vector<std::string> lanes;
     if (options.job_name == "worker") {
       worker.emplace(internal::coordinator::WorkerService::Options{
           .place = {.spec = spec, .worker = options.task_index, .security = security},
@@ -90,6 +92,7 @@ struct Server::Impl {
     } else {
       parameters = std::make_shared<internal::coordinator::ParameterService>();
       methods.merge(internal::coordinator::parameter_methods(parameters));
+      lanes = internal::coordinator::parameter_lanes();
       const char* const store = std::getenv(internal::cluster::kStoreVariable);
       replicas.emplace(
           internal::coordinator::ReplicaHosts::Options{.spec = spec,
@@ -99,7 +102,8 @@ struct Server::Impl {
       methods.merge(replicas->methods());
     }
     server = std::make_unique<internal::rpc::RpcServer>(
-        internal::rpc::RpcServerOptions{.address = address, .security = security},
+        internal::rpc::RpcServerOptions{
+            .address = address, .security = security, .lanes = std::move(lanes)},
         std::move(methods));
   }
   // Another coordinator has come. A worker sees that by the next functions.

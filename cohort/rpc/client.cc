@@ -40,10 +40,7 @@ grpc::ChannelArguments channel_arguments() {
   return out;
 }
 
-std::string seconds_since(Clock::time_point begin) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
-  return str_cat(static_cast<double>(ms.count()) / 1000, " s");
-}
+constexpr std::chrono::seconds kAskForLanes{5};
 
 }  // namespace
 
@@ -62,6 +59,10 @@ struct RpcClient::Impl {
       : options(std::move(given)),
         signer(options.security.token),
         claims(options.claims),
+        server{.name = options.server_name, .address = options.address},
+        door({.server = server, .ask = [this] { ask_for_lanes(); }, .proof = [this] {
+          return header(kLaneMethod);
+        }}),
         stub(grpc::CreateCustomChannel(options.address, channel_credentials(options.security),
                                        channel_arguments())) {
     claims.job = options.security.job;
@@ -85,8 +86,7 @@ struct RpcClient::Impl {
   void start(const std::shared_ptr<Call>& call) {
     call->context->AddMetadata(kClaimsHeader, header(call->method));
     if (!enter(call)) {
-      return call->done(
-          {.error = error_with(ErrorCode::kCancelled, text_of(*call, "the client was ended"), {})});
+      return call->done({.error = error_of(*call, ErrorCode::kCancelled, "the client was ended")});
     }
     Call& c = *call;
     stub.UnaryCall(c.context.get(), c.method, {}, &c.request, &c.answer,
@@ -99,8 +99,7 @@ struct RpcClient::Impl {
       result.payload = from_grpc(call->answer);
     } else {
       const grpc::Status why = seen_from_here(status);
-      result.error = error_with(static_cast<ErrorCode>(why.error_code()),
-                                text_of(*call, what_happened(why)), options.address);
+      result.error = error_of(*call, static_cast<ErrorCode>(why.error_code()), why.error_message());
     }
     call->done(std::move(result));
     call->done = nullptr;
@@ -117,10 +116,17 @@ struct RpcClient::Impl {
     changed.notify_all();
   }
 
-  std::string text_of(const Call& call, const std::string& what) const {
-    return str_cat("[rpc] ", options.server_name, " (", options.address, "), asked for \"",
-                   call.method.substr(std::char_traits<char>::length(kMethodPrefix)), "\": ", what,
-                   " (after ", seconds_since(call.begun), ")");
+  std::exception_ptr error_of(const Call& call, ErrorCode code, const std::string& what) const {
+    const std::string method = call.method.substr(std::char_traits<char>::length(kMethodPrefix));
+    return call_error(server, method, call.begun, code, what);
+  }
+
+  void ask_for_lanes() {
+    auto call = std::make_shared<Call>();
+    call->method = std::string(kMethodPrefix) + kLaneMethod;
+    call->context->set_deadline(std::chrono::system_clock::now() + kAskForLanes);
+    call->done = [this](const RpcResult& result) { door.told(result); };
+    start(call);
   }
 
   // A call that was cancelled, but not by us, was cut off by a server that ends.
@@ -131,20 +137,8 @@ struct RpcClient::Impl {
     return {grpc::StatusCode::UNAVAILABLE, "the server has ended"};
   }
 
-  static std::string what_happened(const grpc::Status& status) {
-    switch (status.error_code()) {
-      case grpc::StatusCode::UNAVAILABLE:
-        return str_cat("does not answer: ", status.error_message(),
-                       ". Its process has ended or is cut off; see its output");
-      case grpc::StatusCode::DEADLINE_EXCEEDED:
-        return str_cat("has not answered in time: ", status.error_message(),
-                       ". Its process is stopped, busy or cut off");
-      default:
-        return status.error_message();
-    }
-  }
-
   void cancel() {
+    door.cancel();
     std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
     {
       const base::MutexLock lock(mutex);
@@ -168,6 +162,8 @@ struct RpcClient::Impl {
   RpcClaims claims COHORT_GUARDED_BY(mutex);
   bool cancelled COHORT_GUARDED_BY(mutex) = false;
   std::set<std::shared_ptr<Call>> open COHORT_GUARDED_BY(mutex);
+  const CalledServer server;
+  LaneDoor door;
   grpc::GenericStub stub;
 };
 
@@ -186,9 +182,22 @@ void RpcClient::cancel() { impl_->cancel(); }
 
 void RpcClient::set_claims(RpcClaims claims) {
   claims.job = impl_->options.security.job;
-  const base::MutexLock lock(impl_->mutex);
-  impl_->claims = std::move(claims);
+  {
+    const base::MutexLock lock(impl_->mutex);
+    impl_->claims = std::move(claims);
+  }
+  impl_->door.open_anew();
 }
+
+LaneStart RpcClient::start_in_lane(const std::string& method, const Payload& request,
+                                   const RpcCallOptions& options) {
+  if (!impl_->options.lanes || !lanes_are_allowed()) return {};
+  const std::shared_ptr<Lane> lane = impl_->door.lane();
+  if (!lane) return {};
+  return lane->start(method, request, options.answer_bytes, options.timeout);
+}
+
+bool RpcClient::has_lane() const { return impl_->door.is_open(); }
 
 void RpcClient::start(const std::string& method, Payload request, RpcCallOptions options,
                       std::function<void(RpcResult)> done) {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "cohort/rpc/claims.h"
+#include "cohort/rpc/lane.h"
 #include "cohort/rpc/payload.h"
 
 namespace cohort::internal::rpc {
@@ -22,18 +23,15 @@ struct RpcClientOptions {
   std::string server_name = "the server";  ///< Who it is, for error texts.
   RpcSecurity security = {};
   RpcClaims claims = {};  ///< `job` is the security's.
+  bool lanes = true;      ///< Whether start_in_lane() may do it.
 };
 
 struct RpcCallOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(10);
   /// Whether a server that does not answer is waited for; else the call fails at once.
   bool wait_for_server = false;
-};
-
-/// Exactly one of an error and a payload.
-struct RpcResult {
-  std::exception_ptr error = {};
-  Payload payload = {};
+  /// In a lane: the most that is expected of the answer.
+  std::size_t answer_bytes = 0;
 };
 
 /// Threads: thread-safe.
@@ -58,6 +56,11 @@ class RpcClient {
   /// `done` is called once, on a thread of gRPC's, and must not block.
   virtual void start(const std::string& method, Payload request, RpcCallOptions options,
                      std::function<void(RpcResult)> done);
+  /// Through memory that is shared with the server (lane.h). Without a call: start() it; also the
+  /// first ones, until the server has said what it offers. Blocks: a second at most, once.
+  virtual LaneStart start_in_lane(const std::string& method, const Payload& request,
+                                  const RpcCallOptions& options);
+  bool has_lane() const;
   /// Ends all calls that are under way, and those that come. Blocks: never.
   void cancel();
 

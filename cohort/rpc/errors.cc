@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/errors.h"
 
+#include "cohort/base/strings.h"
+
 namespace cohort::internal::rpc {
 
 std::exception_ptr error_with(ErrorCode code, const std::string& text, const std::string& peer) {
@@ -25,6 +27,35 @@ std::exception_ptr error_with(ErrorCode code, const std::string& text, const std
     default:
       return std::make_exception_ptr(Error(code, text));
   }
+}
+
+namespace {
+
+std::string what_happened(ErrorCode code, const std::string& text) {
+  switch (code) {
+    case ErrorCode::kUnavailable:
+      return str_cat("does not answer: ", text,
+                     ". Its process has ended or is cut off; see its output");
+    case ErrorCode::kDeadlineExceeded:
+      return str_cat("has not answered in time: ", text,
+                     ". Its process is stopped, busy or cut off");
+    default:
+      return text;
+  }
+}
+
+}  // namespace
+
+std::exception_ptr call_error(const CalledServer& server, const std::string& method,
+                              std::chrono::steady_clock::time_point begun, ErrorCode code,
+                              const std::string& text) {
+  using std::chrono::milliseconds;
+  const auto ms = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begun);
+  return error_with(code,
+                    str_cat("[rpc] ", server.name, " (", server.address, "), asked for \"", method,
+                            "\": ", what_happened(code, text), " (after ",
+                            static_cast<double>(ms.count()) / 1000, " s)"),
+                    server.address);
 }
 
 }  // namespace cohort::internal::rpc

@@ -11,7 +11,10 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
 #include "cohort/rpc/internal/grpc_parts.h"
+#include "cohort/rpc/internal/lane_server.h"
+#include "cohort/rpc/internal/reply_call.h"
 
 namespace cohort::internal::rpc {
 namespace {
@@ -24,21 +27,20 @@ constexpr int kHandshakeMilliseconds = 5000;
 constexpr int kMostCallsOfOne = 1000;
 constexpr int kMostHeaderBytes = 16 << 10;
 
-Unavailable server_ends() {
-  return {"the server ends: its process is through with the job", "the server"};
-}
-
-}  // namespace
+Unavailable server_ends() { return {kServerEnds, "the server"}; }
 
 // What a handler holds of a call. gRPC's side goes on living until it has been answered.
-struct RpcReply::Call {
-  explicit Call(Reactor* asked) : reactor(asked) {}
-  ~Call() { finish(status_of(Internal("a handler has dropped a call without an answer"))); }
-  void send(const Payload& payload) {
+struct ReactorCall final : RpcReply::Call {
+  explicit ReactorCall(Reactor* asked) : reactor(asked) {}
+  ~ReactorCall() override { finish(status_of(Internal(kDroppedCall))); }
+  void send(const Payload& payload) override {
     Reactor* to = reactor.exchange(nullptr);
     if (to == nullptr) return;
     *answer = to_grpc(payload);
     to->StartWriteAndFinish(answer, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void fail(ErrorCode code, const std::string& text) override {
+    finish({static_cast<grpc::StatusCode>(code), text});
   }
   void finish(const grpc::Status& status) {
     Reactor* to = reactor.exchange(nullptr);
@@ -48,11 +50,17 @@ struct RpcReply::Call {
   grpc::ByteBuffer* answer = nullptr;  // the reactor's
 };
 
+}  // namespace
+
 void RpcReply::send(Payload payload) const { call_->send(payload); }
-void RpcReply::fail(const std::exception& error) const { call_->finish(status_of(error)); }
+void RpcReply::fail(const std::exception& error) const {
+  const grpc::Status status = status_of(error);
+  call_->fail(static_cast<ErrorCode>(status.error_code()), status.error_message());
+}
+RpcReply::Room RpcReply::room(std::size_t bytes) const { return call_->room(bytes); }
 
 struct RpcServer::Impl final : grpc::CallbackGenericService {
-  using HeldCall = std::weak_ptr<RpcReply::Call>;
+  using HeldCall = std::weak_ptr<ReactorCall>;
   using HeldCalls = std::set<HeldCall, std::owner_less<>>;
 
   // One call: reads its message, has it handled, and ends when it has been answered.
@@ -62,7 +70,7 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
         : server_(server),
           handler_(handler),
           caller_(std::move(caller)),
-          call_(std::make_shared<RpcReply::Call>(this)) {
+          call_(std::make_shared<ReactorCall>(this)) {
       call_->answer = &answer_;
       held_ = call_;
       if (server->enter(held_)) {
@@ -89,7 +97,7 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
     Impl* const server_;
     const RpcHandler& handler_;
     RpcClaims caller_;
-    std::shared_ptr<RpcReply::Call> call_;
+    std::shared_ptr<ReactorCall> call_;
     HeldCall held_;
     grpc::ByteBuffer request_;
     grpc::ByteBuffer answer_;
@@ -140,7 +148,30 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
     open.erase(call);
   }
 
+  // Without certificates callers are as little proved over gRPC.
+  void open_lanes() {
+    if (options.lanes.empty() || !lanes_are_allowed()) return;
+    if (options.security.has_tls() && options.security.token.empty()) return;
+    std::vector<LaneServer::Method> open;
+    for (const std::string& each : options.lanes) {
+      const auto found = methods.find(kMethodPrefix + each);
+      COHORT_CHECK(found != methods.end(), "[rpc] no method \"", each, "\"");
+      open.push_back({each, &found->second});
+    }
+    try {
+      lanes.emplace(std::move(open), &verifier);
+    } catch (const std::exception& e) {
+      COHORT_LOG(kWarning, e.what(), "; all calls go over gRPC");
+    }
+  }
+
+  LaneOffer offer() {
+    const base::MutexLock lock(mutex);
+    return stopping || !lanes ? LaneOffer{} : lanes->offer();
+  }
+
   void start() {
+    open_lanes();
     check_reachable_safely(options.address, options.security);
     grpc::ServerBuilder builder;
     int port = 0;
@@ -175,16 +206,18 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
     for (const auto& each : waiting) {
       if (const auto call = each.lock()) call->finish(status_of(server_ends()));
     }
+    lanes.reset();
     if (server) server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   }
 
   const RpcServerOptions options;
-  const std::map<std::string, RpcHandler> methods;
+  std::map<std::string, RpcHandler> methods;  // as they are, once it has started
   ClaimsVerifier verifier;
   int bound_port = 0;
   base::Mutex mutex;
   bool stopping COHORT_GUARDED_BY(mutex) = false;
   HeldCalls open COHORT_GUARDED_BY(mutex);
+  std::optional<LaneServer> lanes;
   std::unique_ptr<grpc::Server> server;
 };
 
@@ -192,12 +225,19 @@ RpcServer::RpcServer(RpcServerOptions options, std::map<std::string, RpcHandler>
     : impl_([&] {
         std::map<std::string, RpcHandler> named;
         for (auto& [name, handler] : methods) named[kMethodPrefix + name] = std::move(handler);
-        return std::make_unique<Impl>(std::move(options), std::move(named));
+        auto made = std::make_unique<Impl>(std::move(options), std::move(named));
+        made->methods.emplace(std::string(kMethodPrefix) + kLaneMethod,
+                              [impl = made.get()](const RpcRequest&, const RpcReply& reply) {
+                                reply.send(offer_payload(impl->offer()));
+                              });
+        return made;
       }()) {
   impl_->start();
 }
 
 RpcServer::~RpcServer() { impl_->stop(); }
+
+std::size_t RpcServer::lanes() const { return impl_->lanes ? impl_->lanes->lanes() : 0; }
 
 int RpcServer::port() const { return impl_->bound_port; }
 

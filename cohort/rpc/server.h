@@ -9,10 +9,13 @@
 //   RpcClient client({.address = server.address()});
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "cohort/rpc/claims.h"
 #include "cohort/rpc/payload.h"
@@ -25,6 +28,8 @@ constexpr int kMostMessageBytes = 64 << 20;
 struct RpcRequest {
   RpcClaims caller = {};  ///< Proved, where the server has a token.
   Payload payload = {};
+  /// It came in a lane, whose thread is the caller's alone: the handler may do its work at once.
+  bool may_block = false;
 };
 
 /// Answers one call; the first answer counts. Dropping the last copy without one fails the call.
@@ -36,12 +41,20 @@ class RpcReply {
   void send(Payload payload) const;
   /// An Error keeps its class on the way, others arrive as kUnknown. Texts are cut at 4 KiB.
   void fail(const std::exception& error) const;
+  /// Memory from which an answer is sent without a copy: its bytes are the last piece of what is
+  /// sent, behind few others. Empty: there is none of that size.
+  struct Room {
+    std::span<std::byte> bytes = {};
+    std::shared_ptr<const void> owner = {};
+  };
+  Room room(std::size_t bytes) const;
 
  private:
   std::shared_ptr<Call> call_;
 };
 
-/// Must not block: it runs on one of gRPC's threads. What it throws fails the call.
+/// Must not block, but for `may_block`: it runs on one of gRPC's threads. What it throws fails the
+/// call.
 using RpcHandler = std::function<void(RpcRequest request, RpcReply reply)>;
 
 struct RpcServerOptions {
@@ -51,6 +64,9 @@ struct RpcServerOptions {
   /// Whoever is connected for so long without a call is cut off; a client connects anew for its
   /// next one.
   int idle_milliseconds = 30'000;
+  /// Methods that processes of this machine and user may call through shared memory (lane.h), unless
+  /// COHORT_LANES is 0. With certificates there has to be a token, too, which proves callers there.
+  std::vector<std::string> lanes = {};
 };
 
 /// Threads: thread-safe.
@@ -65,6 +81,8 @@ class RpcServer {
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
+  /// Lanes that are open.
+  std::size_t lanes() const;
   int port() const;
   /// "host:port", with the host that it was told.
   std::string address() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -61,12 +62,13 @@ Calls::~Calls() {
 }
 
 void Calls::start(rpc::RpcClient& server, const char* method, rpc::Payload request, Take take,
-                  bool wait_for_server) {
+                  bool wait_for_server, std::size_t answer_bytes) {
   add({.server = &server,
        .method = method,
        .request = std::move(request),
        .take = std::move(take),
-       .wait_for_server = wait_for_server});
+       .wait_for_server = wait_for_server,
+       .answer_bytes = answer_bytes});
 }
 
 void Calls::start_once(CallNumbers& server, const char* method, const rpc::Payload& request,
@@ -90,12 +92,59 @@ void Calls::add(Call call) {
   send(calls_.size() - 1);
 }
 
-void Calls::send(std::size_t index) {
-  const Call& call = calls_[index];
+milliseconds Calls::time_left(const Call& call) const {
   const auto gone = std::chrono::duration_cast<milliseconds>(Clock::now() - call.begun);
+  return std::max(timeout_ - gone, milliseconds(1));
+}
+
+void Calls::send(std::size_t index) {
+  if (!send_in_lane(index)) send_over_grpc(index);
+}
+
+// A lane that is full has room again when one of these calls is over; where all of it is others',
+// gRPC does it.
+bool Calls::send_in_lane(std::size_t index) {
+  for (;;) {
+    Call& call = calls_[index];
+    rpc::LaneStart started = call.server->start_in_lane(
+        call.method, call.request,
+        {.timeout = time_left(call), .answer_bytes = call.answer_bytes});
+    if (started.call) {
+      call.in_lane = std::move(started.call);
+      in_lanes_.push_back(index);
+      return true;
+    }
+    const auto mine = std::find_if(in_lanes_.begin(), in_lanes_.end(), [&](std::size_t other) {
+      return calls_[other].server == call.server;
+    });
+    if (!started.is_full || mine == in_lanes_.end()) return false;
+    calls_[*mine].in_lane->wait(Clock::time_point::max());
+    finish_in_lanes();
+  }
+}
+
+// False: none is over.
+bool Calls::finish_in_lanes() {
+  bool any = false;
+  for (std::size_t i = 0; i < in_lanes_.size();) {
+    const std::size_t index = in_lanes_[i];
+    if (!calls_[index].in_lane->is_over()) {
+      ++i;
+      continue;
+    }
+    any = true;
+    in_lanes_.erase(in_lanes_.begin() + static_cast<std::ptrdiff_t>(i));
+    std::optional<rpc::RpcResult> result = calls_[index].in_lane->take();
+    calls_[index].in_lane.reset();
+    result ? finish(index, *result) : send_over_grpc(index);
+  }
+  return any;
+}
+
+void Calls::send_over_grpc(std::size_t index) {
+  const Call& call = calls_[index];
   call.server->start(call.method, call.request,
-                     {.timeout = std::max(timeout_ - gone, milliseconds(1)),
-                      .wait_for_server = call.wait_for_server},
+                     {.timeout = time_left(call), .wait_for_server = call.wait_for_server},
                      [shared = shared_, index](rpc::RpcResult result) {
                        const base::MutexLock lock(shared->mutex);
                        shared->over.push_back({index, std::move(result)});
@@ -106,7 +155,12 @@ void Calls::send(std::size_t index) {
 // Waits for an answer, or until a call is due to be sent again.
 void Calls::move_on() {
   const auto due = again_.empty() ? Clock::time_point::max() : again_.begin()->first;
-  for (Shared::Over& one : shared_->next(due)) finish(one.call, one.result);
+  if (in_lanes_.empty()) {
+    for (Shared::Over& one : shared_->next(due)) finish(one.call, one.result);
+  } else if (!finish_in_lanes()) {
+    calls_[in_lanes_.front()].in_lane->wait(due);
+    finish_in_lanes();
+  }
   while (!again_.empty() && again_.begin()->first <= Clock::now()) {
     const std::size_t index = again_.begin()->second;
     again_.erase(again_.begin());

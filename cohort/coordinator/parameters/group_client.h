@@ -29,6 +29,11 @@ class GroupClient final : public rpc::RpcClient {
   ~GroupClient() override;
   void start(const std::string& method, rpc::Payload request, rpc::RpcCallOptions options,
              std::function<void(rpc::RpcResult)> done) override;
+  /// None: whoever leads keeps what it is sent, in its log.
+  rpc::LaneStart start_in_lane(const std::string& /*method*/, const rpc::Payload& /*request*/,
+                               const rpc::RpcCallOptions& /*options*/) override {
+    return {};
+  }
 
  private:
   struct Impl;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cohort/rpc/payload.h"
+#include "cohort/rpc/server.h"
 #include "cohort/rpc/wire.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/update_rules/rules.h"
@@ -52,8 +53,9 @@ void append_rows(rpc::Payload& to, std::vector<int64_t> rows);
 class PayloadReader {
  public:
   /// `payload` stays there. `operation`: for error texts.
-  PayloadReader(const char* operation, const rpc::Payload& payload)
-      : operation_(operation), payload_(payload), left_(payload.size()) {}
+  PayloadReader(const char* operation, const rpc::Payload& payload,
+                const rpc::RpcReply* reply = nullptr)
+      : operation_(operation), payload_(payload), reply_(reply), left_(payload.size()) {}
 
   /// What message() was given.
   std::string header();
@@ -63,12 +65,17 @@ class PayloadReader {
   /// Numbers in [0, below).
   std::vector<int64_t> rows(std::size_t count, int64_t below);
   std::size_t left() const { return left_; }
+  /// As RpcReply's: for the answer to what is read, if it is a call.
+  rpc::RpcReply::Room room(std::size_t bytes) const {
+    return reply_ == nullptr ? rpc::RpcReply::Room{} : reply_->room(bytes);
+  }
   /// The rest are so many bytes.
   void expect(std::size_t bytes) const;
 
  private:
   const char* const operation_;
   const rpc::Payload& payload_;
+  const rpc::RpcReply* const reply_;
   std::size_t left_;
   std::size_t piece_ = 0;
   std::size_t at_ = 0;  // in the piece

@@ -32,11 +32,6 @@ uint64_t microseconds_now() {
   return static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(now).count());
 }
 
-void write_place(rpc::MessageWriter& out, const StoredPlace& place) {
-  out.text(place.slots);
-  out.number(place.slot);
-}
-
 std::vector<std::unique_ptr<CallNumbers>> numbers_of(
     const std::vector<std::shared_ptr<rpc::RpcClient>>& servers) {
   std::vector<std::unique_ptr<CallNumbers>> out;
@@ -45,30 +40,6 @@ std::vector<std::unique_ptr<CallNumbers>> numbers_of(
 }
 
 void skip_header(PayloadReader& in) { in.header(); }
-
-/// Reads the rows of an answer to where they belong.
-std::function<void(const rpc::Payload&)> taker(std::byte* to, std::size_t bytes) {
-  return [to, bytes](const rpc::Payload& payload) {
-    PayloadReader in(kOperation, payload);
-    skip_header(in);
-    in.expect(bytes);
-    in.read(to, bytes);
-  };
-}
-
-/// Row position[i] of `rows` for each i; by this thread alone, for what others do costs more.
-Tensor spread(const ParameterHandle& variable, const Tensor& rows,
-              const std::vector<int64_t>& position) {
-  Tensor out = empty(variable.shape_of_rows(static_cast<int64_t>(position.size())), variable.dtype);
-  const std::size_t row_bytes = variable.row_bytes();
-  const auto* const from = static_cast<const std::byte*>(rows.const_data_ptr());
-  auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
-  for (const int64_t row : position) {
-    std::memcpy(to, from + static_cast<std::size_t>(row) * row_bytes, row_bytes);
-    to += row_bytes;
-  }
-  return out;
-}
 
 rpc::Payload id_message(uint64_t id) {
   rpc::MessageWriter out;
@@ -310,80 +281,6 @@ void ParameterServers::drop(const ParameterHandle& variable) {
 
 void ParameterServers::hold_drops() { drops_->hold(); }
 void ParameterServers::release_drops() { drops_->release(); }
-
-// The tensor is filled when the calls are over.
-Tensor ParameterServers::start_pull(Calls& calls, const ParameterHandle& variable,
-                                    const StoredPlace& place, RowRange range) {
-  Tensor out = empty(variable.shape_of_rows(range.count), variable.dtype);
-  auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
-  const std::size_t row_bytes = variable.row_bytes();
-  for (const BoundShard& shard : variable.shards) {
-    const int64_t begin = std::max(range.first, shard.place.first);
-    const int64_t end = std::min(range.first + range.count, shard.place.first + shard.place.rows);
-    if (begin >= end) continue;
-    in_messages(variable, end - begin, [&](int64_t first, int64_t rows) {
-      rpc::MessageWriter header;
-      header.number(shard.id);
-      write_place(header, place);
-      write_range(header, {begin - shard.place.first + first, rows});
-      const auto offset = static_cast<std::size_t>(begin - range.first + first) * row_bytes;
-      calls.start(at(shard), "ps.pull", message(header),
-                  taker(to + offset, static_cast<std::size_t>(rows) * row_bytes));
-    });
-  }
-  return out;
-}
-
-Tensor ParameterServers::pull_range(const ParameterHandle& variable, const StoredPlace& place,
-                                    RowRange range) {
-  Calls calls(options_.timeout);
-  Tensor out = start_pull(calls, variable, place, range);
-  calls.wait();
-  return out;
-}
-
-std::vector<Tensor> ParameterServers::pull_all(
-    const std::vector<const ParameterHandle*>& variables) {
-  Calls calls(options_.timeout);
-  std::vector<Tensor> out;
-  for (const ParameterHandle* each : variables) {
-    out.push_back(start_pull(calls, *each, {}, {0, each->rows()}));
-  }
-  calls.wait();
-  return out;
-}
-
-Tensor ParameterServers::pull(const ParameterHandle& variable, const StoredPlace& place) {
-  return pull_range(variable, place, {0, variable.rows()});
-}
-
-Tensor ParameterServers::pull_rows(const ParameterHandle& variable, const Tensor& rows) {
-  const variables::UniqueRows unique = variables::unique_rows(rows);
-  const auto count = static_cast<int64_t>(unique.rows.size());
-  Tensor out = empty(variable.shape_of_rows(count), variable.dtype);
-  auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
-  const std::size_t row_bytes = variable.row_bytes();
-  Calls calls(options_.timeout);
-  for (const BoundShard& shard : variable.shards) {
-    const RowPart part = part_of(unique.rows, shard.place);
-    for (std::size_t at_row = part.first; at_row < part.last;) {
-      const std::size_t end = std::min(part.last, at_row + rows_of_message(variable));
-      rpc::MessageWriter header;
-      header.number(shard.id);
-      header.number(end - at_row);
-      rpc::Payload request = message(header);
-      append_rows(request, local_rows(unique.rows, {at_row, end}, shard.place));
-      calls.start(at(shard), "ps.pull_rows", std::move(request),
-                  taker(to + at_row * row_bytes, (end - at_row) * row_bytes));
-      at_row = end;
-    }
-  }
-  calls.wait();
-  const bool as_asked =
-      count == rows.numel() && std::is_sorted(unique.position.begin(), unique.position.end());
-  if (as_asked) return out;
-  return spread(variable, out, unique.position);
-}
 
 Tensor ParameterServers::write(const ParameterHandle& variable, const StoredPlace& place,
                                variables::Write kind, const Tensor& x) {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -177,6 +178,8 @@ class ParameterServers {
   void change(Calls& calls, const BoundShard& shard, const char* method,
               const rpc::Payload& request,
               const std::function<void(const rpc::Payload&)>& take = {});
+  void pull_distinct(const ParameterHandle& variable, std::span<const int64_t> rows,
+                     std::byte* to);
   Tensor start_pull(Calls& calls, const ParameterHandle& variable, const StoredPlace& place,
                     RowRange range);
   /// Waits for a server that does not answer.

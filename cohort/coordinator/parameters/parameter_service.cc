@@ -22,10 +22,27 @@ constexpr uint64_t kMostServers = 1 << 16;
 // Values that come back with a write, such as a count.
 constexpr std::size_t kAnsweredBytes = 64;
 
-rpc::Payload answer_with(const Tensor& numbers) {
+// Of so many bytes, as `fill` writes them: where they are sent from, if there is such a place.
+template <class Fill>
+rpc::Payload answer_with(const PayloadReader& data, std::size_t bytes, const Fill& fill) {
   rpc::Payload out = message({});
+  const rpc::RpcReply::Room room = data.room(bytes);
+  if (room.bytes.size() == bytes) {
+    fill(room.bytes.data());
+    out.append({.bytes = room.bytes, .owner = room.owner});
+    return out;
+  }
+  const Tensor numbers = empty({static_cast<int64_t>(bytes)}, kUint8);
+  fill(static_cast<std::byte*>(numbers.mutable_data_ptr()));
   append_bytes(out, numbers);
   return out;
+}
+
+rpc::Payload answer_with_rows(const PayloadReader& data, StoredParameter& parameter,
+                              const StoredPlace& place, RowRange range) {
+  parameter.check_range(range);
+  return answer_with(data, static_cast<std::size_t>(range.count) * parameter.row_bytes(),
+                     [&](std::byte* to) { parameter.read(place, range, to); });
 }
 
 StoredPlace read_place(rpc::MessageReader& in) {
@@ -268,9 +285,9 @@ rpc::Payload ParameterService::Impl::pull(rpc::MessageReader& in, PayloadReader&
   const RowRange range = read_range(in);
   in.end();
   data.expect(0);
-  Tensor numbers = parameter->read(place, range);
+  rpc::Payload out = answer_with_rows(data, *parameter, place, range);
   row_counts().read += static_cast<uint64_t>(range.count);
-  return answer_with(numbers);
+  return out;
 }
 
 rpc::Payload ParameterService::Impl::pull_rows(rpc::MessageReader& in, PayloadReader& data) {
@@ -280,7 +297,8 @@ rpc::Payload ParameterService::Impl::pull_rows(rpc::MessageReader& in, PayloadRe
   const std::vector<int64_t> rows = data.rows(count, parameter->rows());
   data.expect(0);
   row_counts().read += rows.size();
-  return answer_with(parameter->read_rows(rows));
+  return answer_with(data, rows.size() * parameter->row_bytes(),
+                     [&](std::byte* to) { parameter->read_rows(rows, to); });
 }
 
 rpc::Payload ParameterService::Impl::write(rpc::MessageReader& in, PayloadReader& data) {
@@ -294,7 +312,9 @@ rpc::Payload ParameterService::Impl::write(rpc::MessageReader& in, PayloadReader
   row_counts().changed += static_cast<uint64_t>(range.count);
   const bool is_small =
       static_cast<std::size_t>(range.count) * parameter->row_bytes() <= kAnsweredBytes;
-  return is_small ? answer_with(parameter->read(place, range)) : message({});
+  static const rpc::Payload kNoCall;  // what is kept for who asks again has memory of its own
+  return is_small ? answer_with_rows(PayloadReader(kPs, kNoCall), *parameter, place, range)
+                  : message({});
 }
 
 rpc::Payload ParameterService::Impl::scatter(rpc::MessageReader& in, PayloadReader& data) {
@@ -435,6 +455,10 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
   return kOnce;
 }
 
+std::vector<std::string> parameter_lanes() {
+  return {"ps.pull", "ps.pull_rows", "ps.write", "ps.scatter", "ps.push", "ps.push_rows"};
+}
+
 std::map<std::string, rpc::RpcHandler> parameter_methods(
     std::shared_ptr<ParameterService> service) {
   using Impl = ParameterService::Impl;
@@ -444,8 +468,8 @@ std::map<std::string, rpc::RpcHandler> parameter_methods(
                          std::function<void(const rpc::Payload&, rpc::RpcReply)> work) {
     out[name] = [service, work = std::move(work)](rpc::RpcRequest request, rpc::RpcReply reply) {
       Impl* const impl = service->impl_.get();
-      const uint64_t generation = request.caller.generation;
-      impl->threads.add([impl, work, generation, payload = std::move(request.payload), reply] {
+      auto task = [impl, work, generation = request.caller.generation,
+                   payload = std::move(request.payload), reply = std::move(reply)] {
         try {
           const GenerationFence::Call call(impl->fence, generation);
           work(payload, reply);
@@ -454,13 +478,15 @@ std::map<std::string, rpc::RpcHandler> parameter_methods(
         } catch (const std::exception& e) {
           reply.fail(e);
         }
-      });
+      };
+      if (request.may_block) return task();
+      impl->threads.add(std::move(task));
     };
   };
   Impl* const impl = service->impl_.get();
   const auto add = [&](const std::string& name, Impl::Method method) {
     later(name, [impl, method](const rpc::Payload& payload, const rpc::RpcReply& reply) {
-      PayloadReader data(kPs, payload);
+      PayloadReader data(kPs, payload, &reply);
       reply.send(impl->do_it(method, data));
     });
   };

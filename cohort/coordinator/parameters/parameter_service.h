@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/rpc/server.h"
 
@@ -72,5 +73,7 @@ class ParameterService {
 /// "ps.pull" and the others, for an RpcServer. Each is done for the generation of its caller's
 /// claims, and refused by FailedPrecondition where a newer one has come.
 std::map<std::string, rpc::RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service);
+/// Those that carry numbers: for RpcServerOptions::lanes.
+std::vector<std::string> parameter_lanes();
 
 }  // namespace cohort::internal::coordinator

@@ -60,6 +60,11 @@ inline Tensor by_rows(const ParameterHandle& variable, const Tensor& contiguous)
   return contiguous.view({rows, rows == 0 ? 0 : contiguous.numel() / rows});
 }
 
+inline void write_place(rpc::MessageWriter& out, const StoredPlace& place) {
+  out.text(place.slots);
+  out.number(place.slot);
+}
+
 inline void write_range(rpc::MessageWriter& out, RowRange range) {
   out.signed_number(range.first);
   out.signed_number(range.count);

@@ -4,6 +4,7 @@
 // the optimizers that train it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,9 +48,10 @@ class StoredParameter {
   /// Of value and slots.
   std::size_t bytes();
 
-  /// Copies. Shapes: [count, rest...], [rows.size(), rest...].
-  Tensor read(const StoredPlace& place, RowRange range);
-  Tensor read_rows(const std::vector<int64_t>& rows);
+  void check_range(RowRange range) const;
+  /// Copies to where there is room for so many rows.
+  void read(const StoredPlace& place, RowRange range, std::byte* to);
+  void read_rows(const std::vector<int64_t>& rows, std::byte* to);
   /// `numbers` holds the rows of the range.
   void write(const StoredPlace& place, variables::Write kind, RowRange range,
              PayloadReader& numbers);
@@ -111,7 +113,6 @@ class StoredParameter {
   void own_updated(const UpdateStep& step) COHORT_REQUIRES(mutex_);
   /// By rows: [rows, row].
   Tensor rows_of(const StoredPlace& place, RowRange range) COHORT_REQUIRES(mutex_);
-  void check_range(RowRange range) const;
   void check_updated(const UpdateStep& step) const COHORT_REQUIRES(mutex_);
   Tensor received(int64_t rows, PayloadReader& numbers) const;
 

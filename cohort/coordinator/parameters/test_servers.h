@@ -20,8 +20,9 @@ class TestServers {
   explicit TestServers(int count, ParameterServiceOptions options = ParameterServiceOptions()) {
     for (int s = 0; s < count; ++s) {
       services.push_back(std::make_shared<ParameterService>(options));
-      servers_.push_back(std::make_unique<rpc::RpcServer>(rpc::RpcServerOptions{},
-                                                          parameter_methods(services.back())));
+      servers_.push_back(
+          std::make_unique<rpc::RpcServer>(rpc::RpcServerOptions{.lanes = parameter_lanes()},
+                                           parameter_methods(services.back())));
     }
   }
 
@@ -35,11 +36,12 @@ class TestServers {
     for (const auto& each : servers_) addresses.push_back(each->address());
     return connect(addresses);
   }
-  /// Of one that reaches them there.
+  /// Of one that reaches them there, and in no other way.
   std::shared_ptr<ParameterServers> connect(const std::vector<std::string>& addresses) const {
     std::vector<std::shared_ptr<rpc::RpcClient>> clients;
     for (std::size_t s = 0; s < servers_.size(); ++s) {
       rpc::RpcClientOptions options = address(static_cast<int>(s));
+      options.lanes = options.address == addresses[s];
       options.address = addresses[s];
       clients.push_back(std::make_shared<rpc::RpcClient>(std::move(options)));
     }

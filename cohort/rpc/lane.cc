@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/lane.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "cohort/base/scope_exit.h"
+#include "cohort/base/strings.h"
+#include "cohort/rpc/internal/lane_socket.h"
+#include "cohort/rpc/wire.h"
+
+namespace cohort::internal::rpc {
+namespace {
+
+using LaneClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Between two looks whether the other process lives.
+constexpr milliseconds kLaneSlice{20};
+constexpr milliseconds kAskAgain{1000};
+// Where there was none: on another machine there never is.
+constexpr milliseconds kOpenAgain{30'000};
+constexpr uint64_t kMostLaneMethods = 256;
+
+runtime::SpinBudget& budget_of_thread() {
+  thread_local runtime::SpinBudget budget(lane_looks());
+  return budget;
+}
+
+}  // namespace
+
+bool lanes_are_allowed() {
+  const char* const text = std::getenv("COHORT_LANES");
+  return text == nullptr || std::string_view(text) != "0";
+}
+
+Payload offer_payload(const LaneOffer& offer) {
+  MessageWriter out;
+  out.text(offer.socket);
+  out.number(offer.methods.size());
+  for (const std::string& each : offer.methods) out.text(each);
+  return Payload(out.str());
+}
+
+LaneOffer read_offer(const Payload& payload) {
+  const std::string text = payload.text();
+  MessageReader in("[rpc] ", text);
+  LaneOffer out;
+  out.socket = in.text();
+  out.methods.resize(in.number_up_to(kMostLaneMethods));
+  for (std::string& each : out.methods) each = in.text();
+  in.end();
+  return out;
+}
+
+// The client's share of a place. It ends with the call, and with the answer that lies there.
+struct LaneCall::Hold {
+  Hold(std::shared_ptr<Lane> of, std::size_t at) : lane(std::move(of)), place(at) {}
+  ~Hold() {
+    const bool is_answered = here().state.load() == kLaneAnswered;
+    lane->uses_[place] = is_answered ? Lane::Use::kNone : Lane::Use::kGivenUp;
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  LanePlace& here() const { return lane->memory_.place(place); }
+
+  const std::shared_ptr<Lane> lane;
+  const std::size_t place;
+};
+
+LaneCall::LaneCall(std::shared_ptr<Hold> hold, std::string method,
+                   std::chrono::steady_clock::time_point deadline)
+    : hold_(std::move(hold)), method_(std::move(method)), deadline_(deadline) {}
+
+LaneCall::~LaneCall() = default;
+
+bool LaneCall::is_over() {
+  return hold_->here().state.load() == kLaneAnswered || is_gone_ || hold_->lane->cancelled_ ||
+         LaneClock::now() >= deadline_;
+}
+
+void LaneCall::wait(LaneClock::time_point until) {
+  until = std::min(until, deadline_);
+  LanePlace& here = hold_->here();
+  while (!is_over()) {
+    // Rounded up: a wait of nothing would go round without a sleep.
+    const auto left = std::chrono::ceil<milliseconds>(until - LaneClock::now());
+    if (left.count() <= 0) return;
+    const uint32_t state = here.state.load();
+    if (state == kLaneAnswered) return;
+    here.state.wait_while(state, budget_of_thread(), std::min(left, kLaneSlice));
+    if (here.state.load() != kLaneAnswered) is_gone_ = hold_->lane->is_gone();
+  }
+}
+
+RpcResult LaneCall::error(ErrorCode code, const std::string& text) const {
+  return {.error = call_error(hold_->lane->server_, method_, begun_, code, text)};
+}
+
+std::optional<RpcResult> LaneCall::take() {
+  const LanePlace& here = hold_->here();
+  if (here.state.load() == kLaneAnswered) {
+    if (here.code.load(std::memory_order_relaxed) == kLaneElsewhere) return std::nullopt;
+    return answer();
+  }
+  if (hold_->lane->cancelled_) return error(ErrorCode::kCancelled, "the client was ended");
+  if (is_gone_) return error(ErrorCode::kUnavailable, "it has closed its socket");
+  return error(ErrorCode::kDeadlineExceeded, "Deadline Exceeded");
+}
+
+RpcResult LaneCall::answer() const {
+  const LanePlace& here = hold_->here();
+  const std::span<std::byte> all = hold_->lane->memory_.bytes(hold_->place);
+  const uint32_t code = here.code.load(std::memory_order_relaxed);
+  const uint64_t head = here.head_bytes.load(std::memory_order_relaxed);
+  const uint64_t at = here.body_at.load(std::memory_order_relaxed);
+  const uint64_t size = here.body_bytes.load(std::memory_order_relaxed);
+  if (head > here.head.size() || at > all.size() || size > all.size() - at) {
+    return error(ErrorCode::kDataLoss, "the answer does not lie in the memory that both share");
+  }
+  RpcResult out;
+  if (head > 0) {
+    out.payload = Payload({reinterpret_cast<const char*>(here.head.data()), head});
+  }
+  out.payload.append({.bytes = all.subspan(at, size), .owner = hold_});
+  if (code != 0) return error(static_cast<ErrorCode>(code), out.payload.text());
+  return out;
+}
+
+Lane::Lane(LaneSocket socket, LaneMemory memory, CalledServer server,
+           std::vector<std::string> methods)
+    : socket_(std::move(socket)),
+      memory_(std::move(memory)),
+      server_(std::move(server)),
+      methods_(std::move(methods)) {}
+
+std::shared_ptr<Lane> Lane::open(const LaneOffer& offer, CalledServer server,
+                                 std::string_view proof) {
+  LaneSocket socket = connect_lane(offer.socket);
+  const int descriptor = receive_memory(socket, proof);
+  const base::ScopeExit close([descriptor] { ::close(descriptor); });
+  return std::make_shared<Lane>(std::move(socket), LaneMemory::open(descriptor),
+                                std::move(server), offer.methods);
+}
+
+bool Lane::is_gone() const {
+  if (!process_.is_ours()) return true;
+  if (!gone_ && socket_.is_over()) gone_ = true;
+  return gone_;
+}
+
+std::optional<std::size_t> Lane::take_place(std::size_t bytes) {
+  const bool is_small = bytes <= LaneMemory::kSmallBytes;
+  const std::size_t first = is_small ? 0 : LaneMemory::kSmallPlaces;
+  const std::size_t last = is_small ? LaneMemory::kSmallPlaces : LaneMemory::kPlaces;
+  for (std::size_t i = first; i < last; ++i) {
+    Use use = uses_[i];
+    const LanePlace& here = memory_.place(i);
+    if (use == Use::kCall || here.is_held.load(std::memory_order_acquire) != 0) continue;
+    if (use == Use::kGivenUp && here.state.load() != kLaneAnswered) continue;
+    if (uses_[i].compare_exchange_strong(use, Use::kCall)) return i;
+  }
+  return std::nullopt;
+}
+
+LaneStart Lane::start(const std::string& method, const Payload& request, std::size_t answer_bytes,
+                      milliseconds timeout) {
+  constexpr std::size_t kRoomForErrors = std::size_t{5} << 10;
+  const std::size_t needed = request.size() + std::max(answer_bytes, kRoomForErrors);
+  const auto found = std::find(methods_.begin(), methods_.end(), method);
+  if (found == methods_.end() || needed > LaneMemory::kLargeBytes || !process_.is_ours()) return {};
+  const std::optional<std::size_t> place = take_place(needed);
+  if (!place) return {.call = {}, .is_full = true};
+  LanePlace& here = memory_.place(*place);
+  std::byte* to = memory_.bytes(*place).data();
+  for (const Payload::Piece& piece : request.pieces()) {
+    std::memcpy(to, piece.bytes.data(), piece.bytes.size());
+    to += piece.bytes.size();
+  }
+  here.method.store(static_cast<uint32_t>(found - methods_.begin()), std::memory_order_relaxed);
+  here.request_bytes.store(request.size(), std::memory_order_relaxed);
+  auto hold = std::make_shared<LaneCall::Hold>(shared_from_this(), *place);
+  here.state.store(kLaneAsked);
+  memory_.asked().add();
+  return {.call = std::unique_ptr<LaneCall>(
+              new LaneCall(std::move(hold), method, LaneClock::now() + timeout))};
+}
+
+std::shared_ptr<Lane> LaneDoor::lane() {
+  LaneOffer offer;
+  bool asks = false;
+  {
+    const base::MutexLock lock(mutex_);
+    if (state_ == State::kOpen) {
+      if (!lane_->is_gone()) return lane_;
+      lane_.reset();
+      state_ = State::kNew;  // its server may have been started again
+    }
+    asks = state_ == State::kNew && LaneClock::now() >= again_;
+    if (cancelled_ || (!asks && state_ != State::kTold)) return nullptr;
+    offer = offer_;
+    state_ = asks ? State::kAsked : State::kOpening;
+    if (!asks) anew_ = false;
+  }
+  if (!asks) return open(offer);
+  options_.ask();
+  return nullptr;
+}
+
+void LaneDoor::told(const RpcResult& result) {
+  LaneOffer offer;
+  bool again = false;
+  try {
+    if (result.error) std::rethrow_exception(result.error);
+    offer = read_offer(result.payload);
+  } catch (const Unavailable&) {
+    again = true;
+  } catch (const DeadlineExceeded&) {
+    again = true;
+  } catch (const std::exception&) {  // it has no lanes, or knows none
+  }
+  const base::MutexLock lock(mutex_);
+  offer_ = std::move(offer);
+  again_ = LaneClock::now() + kAskAgain;
+  state_ = again ? State::kNew : offer_.socket.empty() ? State::kNone : State::kTold;
+}
+
+std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer) {
+  std::shared_ptr<Lane> made;
+  try {
+    made = Lane::open(offer, options_.server, options_.proof());
+  } catch (const std::exception&) {  // another machine's, or the server takes no more: gRPC does it
+  }
+  const base::MutexLock lock(mutex_);
+  if (anew_ && made) {
+    state_ = State::kTold;
+    return nullptr;
+  }
+  state_ = made ? State::kOpen : State::kNew;
+  again_ = LaneClock::now() + kOpenAgain;
+  if (cancelled_ && made) made->cancel();
+  lane_ = made;
+  return made;
+}
+
+void LaneDoor::open_anew() {
+  const base::MutexLock lock(mutex_);
+  anew_ = true;
+  if (state_ != State::kOpen) return;
+  lane_.reset();  // calls under way keep it
+  state_ = State::kTold;
+}
+
+void LaneDoor::cancel() {
+  const base::MutexLock lock(mutex_);
+  cancelled_ = true;
+  if (lane_) lane_->cancel();
+}
+
+bool LaneDoor::is_open() const {
+  const base::MutexLock lock(mutex_);
+  return state_ == State::kOpen;
+}
+
+}  // namespace cohort::internal::rpc
