@@ -60,9 +60,9 @@ struct RpcClient::Impl {
         signer(options.security.token),
         claims(options.claims),
         server{.name = options.server_name, .address = options.address},
-        door({.server = server, .ask = [this] { ask_for_lanes(); }, .proof = [this] {
-          return header(kLaneMethod);
-        }}),
+        door({.server = server,
+              .ask = [this] { ask_for_lanes(); },
+              .proof = [this] { return header(kLaneMethod); }}),
         stub(grpc::CreateCustomChannel(options.address, channel_credentials(options.security),
                                        channel_arguments())) {
     claims.job = options.security.job;

@@ -50,7 +50,8 @@ std::exception_ptr call_error(const CalledServer& server, const std::string& met
                               std::chrono::steady_clock::time_point begun, ErrorCode code,
                               const std::string& text) {
   using std::chrono::milliseconds;
-  const auto ms = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begun);
+  const auto ms =
+      std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begun);
   return error_with(code,
                     str_cat("[rpc] ", server.name, " (", server.address, "), asked for \"", method,
                             "\": ", what_happened(code, text), " (after ",

@@ -143,8 +143,8 @@ std::shared_ptr<Lane> Lane::open(const LaneOffer& offer, CalledServer server,
   LaneSocket socket = connect_lane(offer.socket);
   const int descriptor = receive_memory(socket, proof);
   const base::ScopeExit close([descriptor] { ::close(descriptor); });
-  return std::make_shared<Lane>(std::move(socket), LaneMemory::open(descriptor),
-                                std::move(server), offer.methods);
+  return std::make_shared<Lane>(std::move(socket), LaneMemory::open(descriptor), std::move(server),
+                                offer.methods);
 }
 
 bool Lane::is_gone() const {

@@ -16,8 +16,8 @@
 //
 // A lane is never the only way. Where there is none (another machine, user or network namespace, no
 // memory, COHORT_LANES=0, as many as the server takes), and for what does not fit, the call goes
-// over gRPC. A server's lanes are at most kMostLanes of LaneMemory::kBytes, 15.6 MiB, each, of which
-// pages count that were used.
+// over gRPC. A server's lanes are at most kMostLanes of LaneMemory::kBytes, 15.6 MiB, each, of
+// which pages count that were used.
 #pragma once
 
 #include <array>

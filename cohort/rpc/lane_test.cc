@@ -2,21 +2,14 @@
 #include "cohort/rpc/lane.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <cstdlib>
 #include <future>
 #include <optional>
 #include <thread>
 
-#include "cohort/rpc/client.h"
-#include "cohort/rpc/internal/lane_socket.h"
-#include "cohort/rpc/server.h"
+#include "cohort/rpc/test_lanes.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
@@ -26,41 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::run_with_deadline;
-using TestClock = std::chrono::steady_clock;
-
-const RpcHandler kEchoAll = [](RpcRequest request, RpcReply reply) {
-  reply.send(std::move(request.payload));
-};
-
-std::string text_of(std::size_t bytes, char with) { return std::string(bytes, with); }
-
-// The first calls of a client find the lane.
-bool opens_lane(RpcClient& client, seconds limit = seconds(10)) {
-  const auto until = TestClock::now() + limit;
-  while (TestClock::now() < until) {
-    if (client.start_in_lane("echo", Payload("x"), {}).call) return true;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return false;
-}
-
-std::unique_ptr<LaneCall> begin(RpcClient& client, const char* method, const Payload& request,
-                                RpcCallOptions options = {}) {
-  return client.start_in_lane(method, request, options).call;
-}
-
-RpcResult result_of(LaneCall& call) {
-  call.wait(TestClock::time_point::max());
-  return call.take().value();
-}
-
-std::string answer_of(RpcClient& client, const char* method, const std::string& request) {
-  const auto call = begin(client, method, Payload(request), {.answer_bytes = request.size() + 100});
-  if (!call) return "no lane";
-  const RpcResult result = result_of(*call);
-  if (result.error) std::rethrow_exception(result.error);
-  return result.payload.text();
-}
 
 TEST(Lane, CarriesTheSameCallsAsGrpc) {
   RpcServer server({.lanes = {"echo", "who", "torn", "never"}},
@@ -80,8 +38,7 @@ TEST(Lane, CarriesTheSameCallsAsGrpc) {
   }
   EXPECT_EQ(answer_of(client, "who", ""), "w 1!");
   EXPECT_EQ(client.call("who", Payload()).text(), "w 1") << "gRPC's handlers must not block";
-  const std::string text =
-      testing::error_text<DataLoss>([&] { answer_of(client, "torn", "x"); });
+  const std::string text = testing::error_text<DataLoss>([&] { answer_of(client, "torn", "x"); });
   for (const char* part : {"ps 0 (127.0.0.1:", "\"torn\"", "the rows are torn", " s)"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
@@ -299,12 +256,12 @@ TEST(Lane, F3_OnlyWhoKnowsTheTokenGetsMemory) {
 }
 
 TEST(Lane, CallersAreWhoTheyLastSaid) {
-  RpcServer server({.lanes = {"who", "echo"}}, {{"who",
-                                         [](RpcRequest request, RpcReply reply) {
-                                           reply.send(
-                                               Payload(std::to_string(request.caller.generation)));
-                                         }},
-                                        {"echo", kEchoAll}});
+  RpcServer server({.lanes = {"who", "echo"}},
+                   {{"who",
+                     [](RpcRequest request, RpcReply reply) {
+                       reply.send(Payload(std::to_string(request.caller.generation)));
+                     }},
+                    {"echo", kEchoAll}});
   RpcClient client({.address = server.address(), .claims = {.generation = 3}});
   ASSERT_TRUE(opens_lane(client));
   EXPECT_EQ(answer_of(client, "who", ""), "3");
@@ -327,166 +284,9 @@ TEST(Lane, IsTurnedOff) {
   EXPECT_EQ(server.lanes(), 0U);
 }
 
-// What a client can do that has the memory, and means no good: numbers that lie, states that are
-// none of its business, and a bell that rings all the time.
-TEST(Lane, F8_AServerBelievesNoNumberOfAClient) {
-  auto server = std::make_optional<RpcServer>(
-      RpcServerOptions{.lanes = {"echo"}},
-      std::map<std::string, RpcHandler>{{"echo", kEchoAll}});
-  RpcClient client({.address = server->address()});
-  ASSERT_TRUE(opens_lane(client));
-  const LaneOffer offer = read_offer(client.call(kLaneMethod, Payload()));
-  ClaimsSigner signer{Secret()};
-  const LaneSocket socket = connect_lane(offer.socket);
-  const int fd = receive_memory(socket, signer.header({}, kLaneMethod));
-  EXPECT_NE(::ftruncate(fd, 0), 0) << "else it could end the server by SIGBUS";
-  const LaneMemory memory = LaneMemory::open(fd);
-  ::close(fd);
-  const auto ask = [&](std::size_t place, uint32_t method, uint64_t bytes) {
-    LanePlace& here = memory.place(place);
-    here.method = method;
-    here.request_bytes = bytes;
-    here.state.store(kLaneAsked);
-    memory.asked().add();
-    runtime::SpinBudget budget(0);
-    while (here.state.load() == kLaneAsked) here.state.wait_while(kLaneAsked, budget, seconds(1));
-    return here.code.load();
-  };
-  run_with_deadline(seconds(60), [&] {
-    const auto bad = static_cast<uint32_t>(ErrorCode::kDataLoss);
-    for (const uint64_t bytes : {LaneMemory::kSmallBytes + 1, ~std::size_t{0}, std::size_t{1} << 63}) {
-      EXPECT_EQ(ask(0, 0, bytes), bad);
-    }
-    EXPECT_EQ(ask(1, 1, 8), bad);
-    EXPECT_EQ(ask(1, ~uint32_t{0}, 8), bad);
-    EXPECT_EQ(ask(2, 0, LaneMemory::kSmallBytes), kLaneElsewhere) << "no room for the answer";
-    EXPECT_EQ(ask(3, 0, 16), 0U);
-    std::atomic<bool> over = false;
-    std::thread noise([&] {
-      while (!over) {
-        for (std::size_t i = 0; i < LaneMemory::kPlaces; ++i) {
-          memory.place(i).is_held = static_cast<uint32_t>(i);
-          memory.place(i).state.store(kLaneAsked);
-        }
-        memory.asked().add();
-      }
-    });
-    for (int i = 0; i < 100; ++i) EXPECT_EQ(answer_of(client, "echo", "other"), "other");
-    server.reset();
-    over = true;
-    noise.join();
-  });
-}
-
-TEST(Lane, F8_AClientBelievesNoNumberOfAServer) {
-  RpcServer server({.lanes = {"echo"}}, {{"echo", kEchoAll}});
-  std::string name;
-  const LaneSocket listener = listen_for_lanes(&name);
-  int fd = -1;
-  const LaneMemory memory = LaneMemory::create(&fd);
-  auto opened = std::async(std::launch::async, [&] {
-    return Lane::open({.socket = name, .methods = {"echo"}}, {.name = "ps 0"}, "proof");
-  });
-  LaneSocket guest;
-  while (guest.fd() < 0) guest = LaneSocket(::accept4(listener.fd(), nullptr, nullptr, 0));
-  ASSERT_TRUE(send_memory(guest, fd));
-  ::close(fd);
-  const std::shared_ptr<Lane> lane = opened.get();
-  struct Numbers {
-    uint64_t head, at, body;
-  };
-  for (const Numbers& n : {Numbers{193, 0, 0}, Numbers{0, LaneMemory::kSmallBytes + 1, 0},
-                           Numbers{0, 8, LaneMemory::kSmallBytes}, Numbers{0, 8, ~uint64_t{0}}}) {
-    const LaneStart started = lane->start("echo", Payload("x"), 0, seconds(10));
-    ASSERT_TRUE(started.call);
-    LanePlace& here = memory.place(0);
-    here.head_bytes = n.head;
-    here.body_at = n.at;
-    here.body_bytes = n.body;
-    here.state.store(kLaneAnswered);
-    EXPECT_THROW(std::rethrow_exception(result_of(*started.call).error), DataLoss);
-  }
-  // It closes its socket in the middle of a call.
-  const LaneStart last = lane->start("echo", Payload("x"), 0, seconds(60));
-  guest = LaneSocket();
-  run_with_deadline(seconds(20), [&] {
-    EXPECT_THROW(std::rethrow_exception(result_of(*last.call).error), Unavailable);
-  });
-  EXPECT_TRUE(lane->is_gone());
-}
-
-std::size_t files_of_shared_memory() {
-  std::error_code none;
-  const auto all = std::filesystem::directory_iterator("/dev/shm", none);
-  return none ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
-// A client that is stopped, and then killed, in the middle of a call.
-TEST(Lane, AClientThatStandsStillOrDiesHoldsNobodyUp) {
-  const std::size_t files = files_of_shared_memory();
-  auto server = std::make_optional<RpcServer>(
-      RpcServerOptions{.lanes = {"echo"}},
-      std::map<std::string, RpcHandler>{{"echo", kEchoAll}});
-  std::string name;
-  {
-    RpcClient client({.address = server->address()});
-    name = read_offer(client.call(kLaneMethod, Payload())).socket;
-  }
-  int ready[2] = {-1, -1};
-  ASSERT_EQ(::pipe(ready), 0);
-  const std::string proof = ClaimsSigner(Secret()).header({}, kLaneMethod);
-  const pid_t child = ::fork();
-  if (child == 0) {  // no gRPC here: system calls, and plain memory
-    const std::shared_ptr<Lane> lane = Lane::open({.socket = name, .methods = {"echo"}}, {}, proof);
-    const LaneStart started = lane->start("echo", Payload("x"), 0, seconds(60));
-    [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
-    for (;;) ::pause();
-  }
-  char byte = 0;
-  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  ::kill(child, SIGSTOP);
-  run_with_deadline(seconds(30), [&] {
-    RpcClient other({.address = server->address()});
-    ASSERT_TRUE(opens_lane(other));
-    EXPECT_EQ(answer_of(other, "echo", "other"), "other");
-    EXPECT_GE(server->lanes(), 2U);
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    while (server->lanes() > 1) std::this_thread::sleep_for(milliseconds(1));
-    EXPECT_EQ(answer_of(other, "echo", "other"), "other");
-    server.reset();
-  });
-  EXPECT_EQ(files_of_shared_memory(), files) << "memory of a lane is no file";
-  ::close(ready[0]);
-  ::close(ready[1]);
-}
-
-// What fork copies has no share of the lane: its end is seen though the child lives.
-TEST(Lane, ChildrenHaveNoShareOfIt) {
-  RpcServer server({.lanes = {"echo"}}, {{"echo", kEchoAll}});
-  auto client = std::make_optional<RpcClient>(RpcClientOptions{.address = server.address()});
-  ASSERT_TRUE(opens_lane(*client));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);
-    const bool has = client->start_in_lane("echo", Payload("x"), {}).call != nullptr;
-    if (has) ::_exit(1);
-    for (;;) ::pause();
-  }
-  client.reset();
-  run_with_deadline(seconds(30), [&] {
-    while (server.lanes() > 0) std::this_thread::sleep_for(milliseconds(1));
-  });
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, WNOHANG), 0) << "it has ended: " << status;
-  ::kill(child, SIGKILL);
-  ::waitpid(child, &status, 0);
-}
-
 TEST(Lane, ALaneOfAServerThatWasStartedAgainIsFound) {
   auto server = std::make_optional<RpcServer>(
-      RpcServerOptions{.lanes = {"echo"}},
-      std::map<std::string, RpcHandler>{{"echo", kEchoAll}});
+      RpcServerOptions{.lanes = {"echo"}}, std::map<std::string, RpcHandler>{{"echo", kEchoAll}});
   const std::string address = server->address();
   RpcClient client({.address = address});
   ASSERT_TRUE(opens_lane(client));

@@ -29,6 +29,8 @@ constexpr int kMostHeaderBytes = 16 << 10;
 
 Unavailable server_ends() { return {kServerEnds, "the server"}; }
 
+}  // namespace
+
 // What a handler holds of a call. gRPC's side goes on living until it has been answered.
 struct ReactorCall final : RpcReply::Call {
   explicit ReactorCall(Reactor* asked) : reactor(asked) {}
@@ -49,8 +51,6 @@ struct ReactorCall final : RpcReply::Call {
   std::atomic<Reactor*> reactor;
   grpc::ByteBuffer* answer = nullptr;  // the reactor's
 };
-
-}  // namespace
 
 void RpcReply::send(Payload payload) const { call_->send(payload); }
 void RpcReply::fail(const std::exception& error) const {
@@ -152,14 +152,14 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
   void open_lanes() {
     if (options.lanes.empty() || !lanes_are_allowed()) return;
     if (options.security.has_tls() && options.security.token.empty()) return;
-    std::vector<LaneServer::Method> open;
+    std::vector<LaneServer::Method> offered;
     for (const std::string& each : options.lanes) {
       const auto found = methods.find(kMethodPrefix + each);
       COHORT_CHECK(found != methods.end(), "[rpc] no method \"", each, "\"");
-      open.push_back({each, &found->second});
+      offered.push_back({each, &found->second});
     }
     try {
-      lanes.emplace(std::move(open), &verifier);
+      lanes.emplace(std::move(offered), &verifier);
     } catch (const std::exception& e) {
       COHORT_LOG(kWarning, e.what(), "; all calls go over gRPC");
     }

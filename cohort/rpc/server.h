@@ -64,8 +64,9 @@ struct RpcServerOptions {
   /// Whoever is connected for so long without a call is cut off; a client connects anew for its
   /// next one.
   int idle_milliseconds = 30'000;
-  /// Methods that processes of this machine and user may call through shared memory (lane.h), unless
-  /// COHORT_LANES is 0. With certificates there has to be a token, too, which proves callers there.
+  /// Methods that processes of this machine and user may call through shared memory (lane.h),
+  /// unless COHORT_LANES is 0. With certificates there has to be a token, too, which proves callers
+  /// there.
   std::vector<std::string> lanes = {};
 };
 

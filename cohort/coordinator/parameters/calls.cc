@@ -107,8 +107,7 @@ bool Calls::send_in_lane(std::size_t index) {
   for (;;) {
     Call& call = calls_[index];
     rpc::LaneStart started = call.server->start_in_lane(
-        call.method, call.request,
-        {.timeout = time_left(call), .answer_bytes = call.answer_bytes});
+        call.method, call.request, {.timeout = time_left(call), .answer_bytes = call.answer_bytes});
     if (started.call) {
       call.in_lane = std::move(started.call);
       in_lanes_.push_back(index);

@@ -178,8 +178,7 @@ class ParameterServers {
   void change(Calls& calls, const BoundShard& shard, const char* method,
               const rpc::Payload& request,
               const std::function<void(const rpc::Payload&)>& take = {});
-  void pull_distinct(const ParameterHandle& variable, std::span<const int64_t> rows,
-                     std::byte* to);
+  void pull_distinct(const ParameterHandle& variable, std::span<const int64_t> rows, std::byte* to);
   Tensor start_pull(Calls& calls, const ParameterHandle& variable, const StoredPlace& place,
                     RowRange range);
   /// Waits for a server that does not answer.

@@ -20,9 +20,8 @@ class TestServers {
   explicit TestServers(int count, ParameterServiceOptions options = ParameterServiceOptions()) {
     for (int s = 0; s < count; ++s) {
       services.push_back(std::make_shared<ParameterService>(options));
-      servers_.push_back(
-          std::make_unique<rpc::RpcServer>(rpc::RpcServerOptions{.lanes = parameter_lanes()},
-                                           parameter_methods(services.back())));
+      servers_.push_back(std::make_unique<rpc::RpcServer>(
+          rpc::RpcServerOptions{.lanes = parameter_lanes()}, parameter_methods(services.back())));
     }
   }
 

@@ -84,8 +84,7 @@ void LaneWord::wait_while(uint32_t old, runtime::SpinBudget& budget,
 }
 
 LaneMemory::LaneMemory(int descriptor) {
-  void* const mapped =
-      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  void* const mapped = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (mapped == MAP_FAILED) throw no_memory("mmap");
   mapped_ = static_cast<std::byte*>(mapped);
   ::madvise(mapped, kBytes, MADV_DONTFORK);
@@ -112,8 +111,9 @@ LaneMemory LaneMemory::open(int descriptor) {
   const int seals = ::fcntl(descriptor, F_GET_SEALS);
   if (seals < 0 || (seals & kLaneSeals) != kLaneSeals || ::fstat(descriptor, &status) != 0 ||
       static_cast<std::size_t>(status.st_size) != kBytes) {
-    throw DataLoss("[rpc] expected the memory of a lane, got something else; the server is of "
-                   "another version");
+    throw DataLoss(
+        "[rpc] expected the memory of a lane, got something else; the server is of "
+        "another version");
   }
   return LaneMemory(descriptor);
 }

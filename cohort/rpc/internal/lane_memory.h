@@ -51,10 +51,10 @@ inline constexpr uint32_t kLaneElsewhere = 0xffff;
 
 struct LanePlace {
   static constexpr std::size_t kHeadBytes = 192;
-  alignas(64) LaneWord state;          ///< A LaneState.
-  std::atomic<uint32_t> is_held;       ///< The server reads the request, or may.
-  std::atomic<uint32_t> method;        ///< Its place in LaneOffer::methods.
-  std::atomic<uint32_t> code;          ///< Of an error, or 0.
+  alignas(64) LaneWord state;     ///< A LaneState.
+  std::atomic<uint32_t> is_held;  ///< The server reads the request, or may.
+  std::atomic<uint32_t> method;   ///< Its place in LaneOffer::methods.
+  std::atomic<uint32_t> code;     ///< Of an error, or 0.
   std::atomic<uint64_t> request_bytes;
   // The answer: what stands in `head`, and then some of the place's bytes.
   std::atomic<uint64_t> head_bytes;

@@ -29,6 +29,8 @@ std::size_t answer_begins(std::size_t request_bytes) {
   return (request_bytes + kAnswerAlignment - 1) / kAnswerAlignment * kAnswerAlignment;
 }
 
+}  // namespace
+
 // The memory, and what the server knows of it by itself. Who answers late has a share.
 struct LaneBoard {
   explicit LaneBoard(LaneMemory given) : memory(std::move(given)) {}
@@ -46,8 +48,8 @@ struct LaneBoard {
   std::array<std::atomic<bool>, LaneMemory::kPlaces> is_open = {};   // it has no answer
 };
 
-// What lies there already, as the last piece, stays, and all before it goes to the head; so does what
-// is small.
+// What lies there already, as the last piece, stays, and all before it goes to the head; so does
+// what is small.
 void LaneBoard::answer(std::size_t place, uint32_t code, std::span<const Payload::Piece> pieces,
                        std::size_t begin) {
   LanePlace& here = memory.place(place);
@@ -112,8 +114,6 @@ struct LaneReply final : RpcReply::Call {
   const std::size_t begin;  // of the answer
 };
 
-}  // namespace
-
 class ServerLane {
  public:
   ServerLane(LaneMemory memory, RpcClaims caller, const std::vector<LaneServer::Method>& methods)
@@ -165,7 +165,8 @@ class ServerLane {
     const auto call =
         std::make_shared<LaneReply>(hold, answer_begins(std::min<uint64_t>(size, all.size())));
     if (size > all.size() || method >= methods_.size()) {
-      call->fail(ErrorCode::kDataLoss, "expected a call of this version of Cohort, got other bytes");
+      call->fail(ErrorCode::kDataLoss,
+                 "expected a call of this version of Cohort, got other bytes");
       return true;
     }
     RpcRequest request{.caller = caller_, .payload = {}, .may_block = true};
@@ -257,8 +258,7 @@ bool LaneServer::hear_if(bool has_come, Guest& guest) {
 }
 
 void LaneServer::let_in() {
-  LaneSocket guest(
-      ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  LaneSocket guest(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (guest.fd() < 0 || !guest.is_of_our_user() || guests_.size() >= kMostGuests) return;
   guests_.push_back({std::move(guest), std::chrono::steady_clock::now() + kProofTime});
 }

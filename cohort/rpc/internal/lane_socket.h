@@ -16,8 +16,8 @@ inline constexpr std::size_t kMostProofBytes = std::size_t{16} << 10;
 
 /// The client's. Blocks: for a second at most. Errors: Error where nobody of this user listens.
 LaneSocket connect_lane(const std::string& name);
-/// A descriptor, for who asks to close. Blocks: for a second at most. Errors: Error, Unauthenticated
-/// where the server hands out nothing.
+/// A descriptor, for who asks to close. Blocks: for a second at most. Errors: Error,
+/// Unauthenticated where the server hands out nothing.
 int receive_memory(const LaneSocket& socket, std::string_view proof);
 
 /// The server's: listens under a name that nobody guesses, and does not block.

@@ -21,8 +21,7 @@ struct RpcReply::Call {
 };
 
 inline constexpr const char* kDroppedCall = "a handler has dropped a call without an answer";
-inline constexpr const char* kServerEnds =
-    "the server ends: its process is through with the job";
+inline constexpr const char* kServerEnds = "the server ends: its process is through with the job";
 // Texts travel in a header, which has little room.
 inline constexpr std::size_t kLongestErrorText = 4096;
 
