@@ -124,6 +124,7 @@ struct RpcClient::Impl {
   void ask_for_lanes() {
     auto call = std::make_shared<Call>();
     call->method = std::string(kMethodPrefix) + kLaneMethod;
+    call->request = to_grpc(Payload());
     call->context->set_deadline(std::chrono::system_clock::now() + kAskForLanes);
     call->done = [this](const RpcResult& result) { door.told(result); };
     start(call);
