@@ -197,7 +197,18 @@ class RawClient {
     number_.oldest = ++number_.sequence;
     return numbered(number_, message);
   }
-  void call(const char* method, const rpc::Payload& message) { client_.call(method, message); }
+  void call(const char* method, const rpc::Payload& message) {
+    const auto in_lane = client_.start_in_lane(method, message, {}).call;
+    if (!in_lane) return static_cast<void>(client_.call(method, message));
+    in_lane->wait(std::chrono::steady_clock::time_point::max());
+    const std::optional<rpc::RpcResult> result = in_lane->take();
+    if (result && result->error) std::rethrow_exception(result->error);
+  }
+  void wait_for_lane() {
+    testing::run_with_deadline(std::chrono::seconds(30), [&] {
+      while (!client_.start_in_lane("ps.pull", message({}), {}).call) std::this_thread::yield();
+    });
+  }
 
  private:
   rpc::RpcClient client_;
@@ -243,11 +254,15 @@ TEST(GenerationFence, WaitsForWhatIsBeingDone) {
   EXPECT_THROW(GenerationFence::Call(fence, 1), FailedPrecondition);
 }
 
-TEST(ParameterServers, BadMessagesAreErrors) {
+// What strangers send is an error, whatever it is, and whichever way it comes.
+void expect_errors_of_bad_messages(bool in_lanes) {
   const TestServers test(1);
   const auto servers = test.connect();
   const ParameterHandle t = make(*servers, "t", {4, 2}, 1);
-  RawClient client(test.address(0));
+  rpc::RpcClientOptions options = test.address(0);
+  options.lanes = in_lanes;
+  RawClient client(options);
+  if (in_lanes) client.wait_for_lane();
   rpc::MessageWriter header;
   header.number(t.shards[0].id);
   write_step(header, sgd(1));
@@ -276,7 +291,8 @@ TEST(ParameterServers, BadMessagesAreErrors) {
     } catch (const Error&) {
     }
   }
-  RawClient other(test.address(0));
+  RawClient other(options);
+  if (in_lanes) other.wait_for_lane();
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{1, 1}, {3, 1}, {1, 4}, {-1, 2}}) {
     rpc::Payload wrong = message(header);
     append_rows(wrong, rows);
@@ -284,6 +300,70 @@ TEST(ParameterServers, BadMessagesAreErrors) {
     EXPECT_THROW(other.call("ps.push_rows", other.next(wrong)), InvalidArgument);
   }
   EXPECT_EQ(shape_of(servers->pull(t)), (Shape{4, 2}));
+}
+
+TEST(ParameterServers, BadMessagesAreErrors) { expect_errors_of_bad_messages(false); }
+TEST(ParameterServers, BadMessagesInLanesAreErrors) { expect_errors_of_bad_messages(true); }
+
+// The same bits, whichever way they travel; from several threads at once, more than have room.
+TEST(ParameterServers, LanesChangeNoNumber) {
+  const TestServers test(2);
+  const auto client_of = [&](bool lanes) {
+    std::vector<std::shared_ptr<rpc::RpcClient>> out;
+    for (int s = 0; s < 2; ++s) {
+      rpc::RpcClientOptions options = test.address(s);
+      options.lanes = lanes;
+      out.push_back(std::make_shared<rpc::RpcClient>(options));
+    }
+    return out;
+  };
+  const auto clients = client_of(true);
+  ParameterServers with(clients);
+  ParameterServers without(client_of(false));
+  const ParameterHandle t = make(with, "t", {90'000, 32}, 2);
+  const ParameterHandle same = without.bind("t");
+  for (int i = 0; i < 1000 && !(clients[0]->has_lane() && clients[1]->has_lane()); ++i) {
+    with.pull_range(t, {}, {44'999, 2});
+  }
+  ASSERT_TRUE(clients[0]->has_lane() && clients[1]->has_lane());
+  EXPECT_TRUE(with.pull(t).equal(without.pull(same)));
+  const Tensor ids = tensor({89'999, 3, 45'000, 44'999, 3, 0}, kInt64);
+  const Tensor distinct = tensor({89'999, 3, 45'000, 44'999, 0}, kInt64);
+  EXPECT_TRUE(with.pull_rows(t, ids).equal(without.pull_rows(same, ids)));
+  EXPECT_TRUE(with.pull_rows(t, distinct).equal(with.pull(t).index_select(0, distinct)));
+  const Tensor before = without.pull(same);
+  constexpr int kThreads = 4;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int step = 0; step < 3; ++step) {
+        ParameterServers::Push push(with);
+        push.dense(t, sgd(1), ones({90'000, 32}));
+        push.rows(t, sgd(1), {{5, 89'998}, ones({2, 32})}, /*others_too=*/false);
+        push.wait();
+        EXPECT_EQ(shape_of(with.pull(t)), (Shape{90'000, 32}));
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  Tensor expected = before;
+  for (int i = 0; i < 3 * kThreads; ++i) expected = expected - 1;
+  const Tensor after = without.pull(same);
+  expected.select(0, 5).sub_(3 * kThreads);
+  expected.select(0, 89'998).sub_(3 * kThreads);
+  EXPECT_TRUE(after.equal(expected));
+}
+
+TEST(ParameterServers, AServerThatEndsInALaneIsNamed) {
+  TestServers test(2);
+  const auto servers = test.connect();
+  const ParameterHandle t = make(*servers, "t", {4, 2}, 2);
+  for (int i = 0; i < 100; ++i) servers->pull(t);
+  test.end(1);
+  testing::run_with_deadline(std::chrono::seconds(30), [&] {
+    testing::expect_error<Unavailable>({"parameter server 1"}, [&] { servers->pull(t); });
+    EXPECT_EQ(numbers(servers->pull_range(t, {}, {0, 2})), (Numbers{0, 1, 2, 3}));
+  });
 }
 
 }  // namespace
