@@ -191,6 +191,7 @@ LaneStart Lane::start(const std::string& method, const Payload& request, std::si
 }
 
 std::shared_ptr<Lane> LaneDoor::lane() {
+  if (!process_.is_ours()) return nullptr;
   LaneOffer offer;
   bool asks = false;
   {

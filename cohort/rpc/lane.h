@@ -138,7 +138,7 @@ class LaneDoor {
   };
   explicit LaneDoor(Options options) : options_(std::move(options)) {}
 
-  /// Null: not yet, not any more, or none at all.
+  /// Null: not yet, not any more, or none at all, as in a child of the process that has made this.
   std::shared_ptr<Lane> lane();
   void told(const RpcResult& result);
   /// From here on the client is another one.
@@ -151,6 +151,7 @@ class LaneDoor {
   std::shared_ptr<Lane> open(const LaneOffer& offer);
 
   const Options options_;
+  const base::ProcessMark process_;
   mutable base::Mutex mutex_;
   State state_ COHORT_GUARDED_BY(mutex_) = State::kNew;
   bool cancelled_ COHORT_GUARDED_BY(mutex_) = false;
