@@ -22,8 +22,8 @@
 namespace cohort::internal::rpc {
 namespace {
 
-// Some 100 us: as long as a call of a few thousand rows takes.
-constexpr int kLaneLooks = 2000;
+// Some 200 us: longer than a call of a few thousand rows takes.
+constexpr int kLaneLooks = 4000;
 constexpr int kLaneSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // Between processes: without FUTEX_PRIVATE_FLAG.
