@@ -242,7 +242,7 @@ std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer) {
     return nullptr;
   }
   state_ = made ? State::kOpen : State::kNew;
-  again_ = LaneClock::now() + kOpenAgain;
+  if (!made) again_ = LaneClock::now() + kOpenAgain;
   if (cancelled_ && made) made->cancel();
   lane_ = made;
   return made;
