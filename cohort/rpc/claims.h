@@ -20,6 +20,7 @@ struct RpcClaims {
   std::string job = {};
   std::string task = {};    ///< "worker 1"; "" for one that is no task.
   uint64_t generation = 0;  ///< Of the task, as the store counts it.
+  bool operator==(const RpcClaims&) const = default;
 };
 
 /// Makes the header of each call. Threads: thread-safe.

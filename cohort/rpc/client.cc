@@ -185,6 +185,7 @@ void RpcClient::set_claims(RpcClaims claims) {
   claims.job = impl_->options.security.job;
   {
     const base::MutexLock lock(impl_->mutex);
+    if (impl_->claims == claims) return;
     impl_->claims = std::move(claims);
   }
   impl_->door.open_anew();

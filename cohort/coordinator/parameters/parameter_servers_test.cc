@@ -215,12 +215,13 @@ class RawClient {
   CallNumber number_;
 };
 
-// What strangers send is an error, whatever it is.
 TEST(ParameterServers, AChiefThatWasFollowedIsRefused) {
   const TestServers test(1);
   const auto servers = test.connect();  // as chief 0
   const ParameterHandle h = servers->make_or_bind(
       {.name = "h", .shape = {2}}, [](int64_t rows, int64_t) { return zeros({rows}); });
+  RawClient in_lane(test.address(0));
+  in_lane.wait_for_lane();
   std::promise<void> told;  // soon: who was answered may still be about to end
   test.services[0]->follow(1, /*is_anew=*/false, [&] { told.set_value(); });
   told.get_future().wait();
@@ -230,6 +231,7 @@ TEST(ParameterServers, AChiefThatWasFollowedIsRefused) {
   };
   refused([&] { servers->write(h, {}, variables::Write::kAdd, ones({2})); });
   refused([&] { servers->pull(h); });
+  refused([&] { in_lane.call("ps.pull", message({})); });
   refused([&] {
     std::vector<std::exception_ptr> none;
     servers->settle({}, 7, none);

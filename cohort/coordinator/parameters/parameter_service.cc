@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/answer_rows.h"
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
 #include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/coordinator/status/task_report.h"
@@ -21,29 +22,6 @@ constexpr uint64_t kMostParts = 1 << 20;
 constexpr uint64_t kMostServers = 1 << 16;
 // Values that come back with a write, such as a count.
 constexpr std::size_t kAnsweredBytes = 64;
-
-// Of so many bytes, as `fill` writes them: where they are sent from, if there is such a place.
-template <class Fill>
-rpc::Payload answer_with(const PayloadReader& data, std::size_t bytes, const Fill& fill) {
-  rpc::Payload out = message({});
-  const rpc::RpcReply::Room room = data.room(bytes);
-  if (room.bytes.size() == bytes) {
-    fill(room.bytes.data());
-    out.append({.bytes = room.bytes, .owner = room.owner});
-    return out;
-  }
-  const Tensor numbers = empty({static_cast<int64_t>(bytes)}, kUint8);
-  fill(static_cast<std::byte*>(numbers.mutable_data_ptr()));
-  append_bytes(out, numbers);
-  return out;
-}
-
-rpc::Payload answer_with_rows(const PayloadReader& data, StoredParameter& parameter,
-                              const StoredPlace& place, RowRange range) {
-  parameter.check_range(range);
-  return answer_with(data, static_cast<std::size_t>(range.count) * parameter.row_bytes(),
-                     [&](std::byte* to) { parameter.read(place, range, to); });
-}
 
 StoredPlace read_place(rpc::MessageReader& in) {
   StoredPlace out;
