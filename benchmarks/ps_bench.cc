@@ -48,7 +48,9 @@ std::vector<int64_t> some_rows(std::uint32_t seed, bool ascending) {
 
 int serve_parameters() {
   const auto service = std::make_shared<ParameterService>();
-  const internal::rpc::RpcServer server({.lanes = internal::coordinator::parameter_lanes()},
+  internal::rpc::RpcServerOptions options;
+  options.lanes = internal::coordinator::parameter_lanes();
+  const internal::rpc::RpcServer server(std::move(options),
                                         internal::coordinator::parameter_methods(service));
   std::printf("ready %d\n", server.port());
   std::fflush(stdout);
