@@ -110,7 +110,8 @@ SharedBytes* map_bytes(int fd) {
   return static_cast<SharedBytes*>(out);
 }
 
-// Looks all the time, until nobody has come for some milliseconds: others are timed then.
+// Looks, then gives the core away between looks (the other side may want this very one), and sleeps
+// where nobody has come for some milliseconds: others are timed then.
 // False: it is not this side's turn for minutes.
 bool wait_for_turn(const SharedBytes& shared, std::uint32_t turn) {
   const auto begin = std::chrono::steady_clock::now();
@@ -121,8 +122,10 @@ bool wait_for_turn(const SharedBytes& shared, std::uint32_t turn) {
     }
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited > std::chrono::minutes(5)) return false;
-    if (waited > std::chrono::milliseconds(5)) {
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (waited > std::chrono::milliseconds(20)) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    } else {
+      std::this_thread::yield();
     }
   }
 }
