@@ -220,7 +220,7 @@ struct Memory {
 
   Server server;
   SharedBytes* shared = nullptr;
-  std::vector<char> buffer = std::vector<char>(kSharedBytes, 1);
+  std::vector<char> buffer = std::vector<char>(kSharedBytes);  // zeros: no denormal number
 };
 
 }  // namespace
