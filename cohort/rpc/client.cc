@@ -194,9 +194,11 @@ void RpcClient::set_claims(RpcClaims claims) {
 LaneStart RpcClient::start_in_lane(const std::string& method, const Payload& request,
                                    const RpcCallOptions& options) {
   if (!impl_->options.lanes || !lanes_are_allowed()) return {};
-  const std::shared_ptr<Lane> lane = impl_->door.lane();
+  const auto deadline = Clock::now() + options.timeout;
+  const std::shared_ptr<Lane> lane = impl_->door.lane(options.timeout);
   if (!lane) return {};
-  return lane->start(method, request, options.answer_bytes, options.timeout);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return lane->start(method, request, options.answer_bytes, left);
 }
 
 bool RpcClient::has_lane() const { return impl_->door.is_open(); }

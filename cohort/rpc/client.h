@@ -57,7 +57,9 @@ class RpcClient {
   virtual void start(const std::string& method, Payload request, RpcCallOptions options,
                      std::function<void(RpcResult)> done);
   /// Through memory that is shared with the server (lane.h). Without a call: start() it; also the
-  /// first ones, until the server has said what it offers. Blocks: a second at most, once.
+  /// first ones, until the server has said what it offers. Who overrides start() has to say here
+  /// what becomes of it. Blocks: while it opens a lane, for the timeout or a second; where there is
+  /// none, again after half a minute.
   virtual LaneStart start_in_lane(const std::string& method, const Payload& request,
                                   const RpcCallOptions& options);
   bool has_lane() const;

@@ -24,6 +24,7 @@ constexpr milliseconds kLaneSlice{20};
 constexpr milliseconds kAskAgain{1000};
 // Where there was none: on another machine there never is.
 constexpr milliseconds kOpenAgain{30'000};
+constexpr milliseconds kOpenTime{1000};
 constexpr uint64_t kMostLaneMethods = 256;
 
 runtime::SpinBudget& budget_of_thread() {
@@ -61,6 +62,7 @@ LaneOffer read_offer(const Payload& payload) {
 struct LaneCall::Hold {
   Hold(std::shared_ptr<Lane> of, std::size_t at) : lane(std::move(of)), place(at) {}
   ~Hold() {
+    if (!lane->process_.is_ours()) return;  // the memory is not there
     const bool is_answered = here().state.load() == kLaneAnswered;
     lane->uses_[place] = is_answered ? Lane::Use::kNone : Lane::Use::kGivenUp;
   }
@@ -79,21 +81,27 @@ LaneCall::LaneCall(std::shared_ptr<Hold> hold, std::string method,
 LaneCall::~LaneCall() = default;
 
 bool LaneCall::is_over() {
-  return hold_->here().state.load() == kLaneAnswered || is_gone_ || hold_->lane->cancelled_ ||
-         LaneClock::now() >= deadline_;
+  const Lane& lane = *hold_->lane;
+  if (!lane.process_.is_ours()) is_gone_ = true;
+  if (is_gone_ || hold_->here().state.load() == kLaneAnswered) return true;
+  const auto now = LaneClock::now();
+  if (now - looked_ >= kLaneSlice) {
+    looked_ = now;
+    is_gone_ = lane.is_gone();
+  }
+  return is_gone_ || lane.cancelled_ || now >= deadline_;
 }
 
 void LaneCall::wait(LaneClock::time_point until) {
   until = std::min(until, deadline_);
-  LanePlace& here = hold_->here();
   while (!is_over()) {
+    LanePlace& here = hold_->here();
     // Rounded up: a wait of nothing would go round without a sleep.
     const auto left = std::chrono::ceil<milliseconds>(until - LaneClock::now());
     if (left.count() <= 0) return;
     const uint32_t state = here.state.load();
     if (state == kLaneAnswered) return;
     here.state.wait_while(state, budget_of_thread(), std::min(left, kLaneSlice));
-    if (here.state.load() != kLaneAnswered) is_gone_ = hold_->lane->is_gone();
   }
 }
 
@@ -102,6 +110,9 @@ RpcResult LaneCall::error(ErrorCode code, const std::string& text) const {
 }
 
 std::optional<RpcResult> LaneCall::take() {
+  if (!hold_->lane->process_.is_ours()) {
+    return error(ErrorCode::kUnavailable, "this process is a child of the one that has asked");
+  }
   const LanePlace& here = hold_->here();
   if (here.state.load() == kLaneAnswered) {
     if (here.code.load(std::memory_order_relaxed) == kLaneElsewhere) return std::nullopt;
@@ -139,9 +150,10 @@ Lane::Lane(LaneSocket socket, LaneMemory memory, CalledServer server,
       methods_(std::move(methods)) {}
 
 std::shared_ptr<Lane> Lane::open(const LaneOffer& offer, CalledServer server,
-                                 std::string_view proof) {
-  LaneSocket socket = connect_lane(offer.socket);
-  const int descriptor = receive_memory(socket, proof);
+                                 std::string_view proof, milliseconds most) {
+  const auto until = LaneClock::now() + most;
+  LaneSocket socket = connect_lane(offer.socket, until);
+  const int descriptor = receive_memory(socket, proof, until);
   const base::ScopeExit close([descriptor] { ::close(descriptor); });
   return std::make_shared<Lane>(std::move(socket), LaneMemory::open(descriptor), std::move(server),
                                 offer.methods);
@@ -158,11 +170,14 @@ std::optional<std::size_t> Lane::take_place(std::size_t bytes) {
   const std::size_t first = is_small ? 0 : LaneMemory::kSmallPlaces;
   const std::size_t last = is_small ? LaneMemory::kSmallPlaces : LaneMemory::kPlaces;
   for (std::size_t i = first; i < last; ++i) {
+    // Takes it, and then looks: what a thread has seen of a place that is nobody's yet may have
+    // been another call's by the time it takes it.
     Use use = uses_[i];
+    if (use == Use::kCall || !uses_[i].compare_exchange_strong(use, Use::kCall)) continue;
     const LanePlace& here = memory_.place(i);
-    if (use == Use::kCall || here.is_held.load(std::memory_order_acquire) != 0) continue;
-    if (use == Use::kGivenUp && here.state.load() != kLaneAnswered) continue;
-    if (uses_[i].compare_exchange_strong(use, Use::kCall)) return i;
+    const bool is_answered = use == Use::kNone || here.state.load() == kLaneAnswered;
+    if (is_answered && here.is_held.load(std::memory_order_acquire) == 0) return i;
+    uses_[i] = use;
   }
   return std::nullopt;
 }
@@ -190,24 +205,25 @@ LaneStart Lane::start(const std::string& method, const Payload& request, std::si
               new LaneCall(std::move(hold), method, LaneClock::now() + timeout))};
 }
 
-std::shared_ptr<Lane> LaneDoor::lane() {
+std::shared_ptr<Lane> LaneDoor::lane(milliseconds most) {
   if (!process_.is_ours()) return nullptr;
   LaneOffer offer;
   bool asks = false;
   {
     const base::MutexLock lock(mutex_);
+    if (cancelled_) return nullptr;
     if (state_ == State::kOpen) {
       if (!lane_->is_gone()) return lane_;
       lane_.reset();
       state_ = State::kNew;  // its server may have been started again
     }
     asks = state_ == State::kNew && LaneClock::now() >= again_;
-    if (cancelled_ || (!asks && state_ != State::kTold)) return nullptr;
+    if (!asks && state_ != State::kTold) return nullptr;
     offer = offer_;
     state_ = asks ? State::kAsked : State::kOpening;
     if (!asks) anew_ = false;
   }
-  if (!asks) return open(offer);
+  if (!asks) return open(offer, std::min(most, kOpenTime));
   options_.ask();
   return nullptr;
 }
@@ -226,14 +242,14 @@ void LaneDoor::told(const RpcResult& result) {
   }
   const base::MutexLock lock(mutex_);
   offer_ = std::move(offer);
-  again_ = LaneClock::now() + kAskAgain;
-  state_ = again ? State::kNew : offer_.socket.empty() ? State::kNone : State::kTold;
+  again_ = LaneClock::now() + (again ? kAskAgain : kOpenAgain);
+  state_ = offer_.socket.empty() ? State::kNew : State::kTold;
 }
 
-std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer) {
+std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer, milliseconds most) {
   std::shared_ptr<Lane> made;
   try {
-    made = Lane::open(offer, options_.server, options_.proof());
+    made = Lane::open(offer, options_.server, options_.proof(), most);
   } catch (const std::exception&) {  // another machine's, or the server takes no more: gRPC does it
   }
   const base::MutexLock lock(mutex_);
@@ -242,7 +258,7 @@ std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer) {
     return nullptr;
   }
   state_ = made ? State::kOpen : State::kNew;
-  if (!made) again_ = LaneClock::now() + kOpenAgain;
+  again_ = LaneClock::now() + (made ? milliseconds(0) : kOpenAgain);
   if (cancelled_ && made) made->cancel();
   lane_ = made;
   return made;

@@ -16,7 +16,7 @@
 //
 // A lane is never the only way. Where there is none (another machine, user or network namespace, no
 // memory, COHORT_LANES=0, as many as the server takes), and for what does not fit, the call goes
-// over gRPC. A server's lanes are at most kMostLanes of LaneMemory::kBytes, 15.6 MiB, each, of
+// over gRPC. A server's lanes are at most kMostLanes of LaneMemory::kBytes, 15.5 MiB, each, of
 // which pages count that were used.
 #pragma once
 
@@ -70,7 +70,8 @@ class LaneCall {
 
   /// Whether there is an answer or an error, one of the deadline included.
   bool is_over();
-  /// Blocks: until it is over, or `until`. A server that has died is noticed within 20 ms.
+  /// Blocks: until it is over, or `until`. A server that has died is noticed within 20 ms, by this
+  /// and by is_over().
   void wait(std::chrono::steady_clock::time_point until);
   /// Once, when it is over. Nothing: the answer had no room here; ask over gRPC.
   /// Owns: the payload, the place in the lane. Errors, in it: as RpcClient's.
@@ -88,6 +89,7 @@ class LaneCall {
   const std::string method_;
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   const std::chrono::steady_clock::time_point deadline_;
+  std::chrono::steady_clock::time_point looked_ = begun_;  // whether the server lives
   bool is_gone_ = false;
 };
 
@@ -99,9 +101,10 @@ struct LaneStart {
 /// The client's end. Threads: thread-safe.
 class Lane : public std::enable_shared_from_this<Lane> {
  public:
-  /// Blocks: for a second at most. Errors: Error that says why there is none.
+  /// Blocks: for so long at most. Errors: Error that says why there is none.
   static std::shared_ptr<Lane> open(const LaneOffer& offer, CalledServer server,
-                                    std::string_view proof);
+                                    std::string_view proof,
+                                    std::chrono::milliseconds most = std::chrono::seconds(1));
   Lane(LaneSocket socket, LaneMemory memory, CalledServer server, std::vector<std::string> methods);
 
   /// `answer_bytes`: the most that is expected. Cost: a copy of the request. Blocks: never.
@@ -139,7 +142,8 @@ class LaneDoor {
   explicit LaneDoor(Options options) : options_(std::move(options)) {}
 
   /// Null: not yet, not any more, or none at all, as in a child of the process that has made this.
-  std::shared_ptr<Lane> lane();
+  /// Blocks: where it opens one, for so long, or a second.
+  std::shared_ptr<Lane> lane(std::chrono::milliseconds most);
   void told(const RpcResult& result);
   /// From here on the client is another one.
   void open_anew();
@@ -147,8 +151,8 @@ class LaneDoor {
   bool is_open() const;
 
  private:
-  enum class State : uint8_t { kNew, kAsked, kTold, kOpening, kOpen, kNone };
-  std::shared_ptr<Lane> open(const LaneOffer& offer);
+  enum class State : uint8_t { kNew, kAsked, kTold, kOpening, kOpen };
+  std::shared_ptr<Lane> open(const LaneOffer& offer, std::chrono::milliseconds most);
 
   const Options options_;
   const base::ProcessMark process_;

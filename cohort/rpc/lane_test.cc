@@ -142,9 +142,11 @@ TEST(Lane, ALateCallEndsAloneAndInTime) {
     for (int i = 0; i < 3; ++i) {
       const auto late = begin(client, "wait", Payload("x"), {.timeout = milliseconds(50)});
       ASSERT_TRUE(late);
+      const auto begun = TestClock::now();
       const std::string text = testing::error_text<DeadlineExceeded>(
           [&] { std::rethrow_exception(result_of(*late).error); });
       EXPECT_NE(text.find("\"wait\": has not answered in time"), std::string::npos) << text;
+      EXPECT_LT(TestClock::now() - begun, seconds(3));
     }
   });
   over = true;
@@ -153,6 +155,56 @@ TEST(Lane, ALateCallEndsAloneAndInTime) {
   for (const RpcReply& each : kept) each.send(Payload("too late"));
   kept.clear();
   for (int i = 0; i < 100; ++i) EXPECT_EQ(answer_of(client, "echo", "after"), "after");
+}
+
+// Several threads whose calls end by their deadlines all the time, so that places change hands in
+// the middle of calls: who gets an answer gets its own.
+TEST(Lane, AnswersAreOfWhatWasAsked) {
+  std::atomic<int> calls = 0;
+  RpcServer server({.lanes = {"slow", "echo"}},
+                   {{"slow",
+                     [&](RpcRequest request, RpcReply reply) {
+                       const int wait = ++calls % 4 * 500;
+                       std::this_thread::sleep_for(std::chrono::microseconds(wait));
+                       reply.send(std::move(request.payload));
+                     }},
+                    {"echo", kEchoAll}});
+  RpcClient client({.address = server.address()});
+  ASSERT_TRUE(opens_lane(client));
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const auto until = TestClock::now() + milliseconds(1500);
+      for (int i = 0; TestClock::now() < until; ++i) {
+        const std::string text = std::to_string(t) + ' ' + std::to_string(i);
+        const auto call =
+            begin(client, "slow", Payload(text), {.timeout = milliseconds(1 + i % 5)});
+        if (!call) continue;  // it is full
+        const RpcResult result = result_of(*call);
+        if (result.error) continue;  // too late
+        ++answered;
+        EXPECT_EQ(result.payload.text(), text);
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_GT(answered, 100);
+}
+
+TEST(Lane, ACancelledClientAsksNothing) {
+  std::atomic<int> heard = 0;
+  RpcServer server({.lanes = {"count", "echo"}}, {{"count",
+                                                   [&](RpcRequest, RpcReply reply) {
+                                                     ++heard;
+                                                     reply.send(Payload());
+                                                   }},
+                                                  {"echo", kEchoAll}});
+  RpcClient client({.address = server.address()});
+  ASSERT_TRUE(opens_lane(client));
+  client.cancel();
+  EXPECT_FALSE(begin(client, "count", Payload("x")));
+  EXPECT_EQ(heard, 0);
 }
 
 TEST(Lane, IsFullWhereNothingIsAnswered) {

@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 constexpr int kMostTries = 8;
 constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kMostPause{100};
+// While one call is waited for, all others are looked at so often.
+constexpr milliseconds kLookAround{20};
 
 bool is_unavailable(const std::exception_ptr& error) {
   try {
@@ -117,9 +119,18 @@ bool Calls::send_in_lane(std::size_t index) {
       return calls_[other].server == call.server;
     });
     if (!started.is_full || mine == in_lanes_.end()) return false;
-    calls_[*mine].in_lane->wait(Clock::time_point::max());
-    finish_in_lanes();
+    wait_in_lane(*mine, Clock::time_point::max());
+    send_again();
   }
+}
+
+// All else goes on meanwhile: others may be over, or due to be sent again.
+void Calls::wait_in_lane(std::size_t index, Clock::time_point until) {
+  if (!again_.empty()) until = std::min(until, again_.begin()->first);
+  calls_[index].in_lane->wait(std::min(until, Clock::now() + kLookAround));
+  finish_in_lanes();
+  if (!any_over_grpc()) return;
+  for (Shared::Over& one : shared_->next(Clock::now())) finish(one.call, one.result);
 }
 
 // False: none is over.
@@ -157,9 +168,12 @@ void Calls::move_on() {
   if (in_lanes_.empty()) {
     for (Shared::Over& one : shared_->next(due)) finish(one.call, one.result);
   } else if (!finish_in_lanes()) {
-    calls_[in_lanes_.front()].in_lane->wait(due);
-    finish_in_lanes();
+    wait_in_lane(in_lanes_.front(), due);
   }
+  send_again();
+}
+
+void Calls::send_again() {
   while (!again_.empty() && again_.begin()->first <= Clock::now()) {
     const std::size_t index = again_.begin()->second;
     again_.erase(again_.begin());

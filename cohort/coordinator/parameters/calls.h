@@ -62,6 +62,9 @@ class Calls {
   void send_over_grpc(std::size_t index);
   bool send_in_lane(std::size_t index);
   bool finish_in_lanes();
+  void wait_in_lane(std::size_t index, Clock::time_point until);
+  void send_again();
+  bool any_over_grpc() const { return calls_.size() - over_ > in_lanes_.size() + again_.size(); }
   void move_on();
   std::chrono::milliseconds time_left(const Call& call) const;
   void finish(std::size_t index, const rpc::RpcResult& result);

@@ -69,10 +69,10 @@ Tensor spread(const ParameterHandle& variable, const Tensor& rows,
   return out;
 }
 
-/// Which one has the row.
+/// Which one has the row. One below 0 is the first one's, which refuses it.
 std::size_t shard_of(const ParameterHandle& variable, int64_t row) {
   const auto behind = std::upper_bound(
-      variable.shards.begin(), variable.shards.end(), row,
+      variable.shards.begin() + 1, variable.shards.end(), row,
       [](int64_t number, const BoundShard& shard) { return number < shard.place.first; });
   return static_cast<std::size_t>(behind - variable.shards.begin()) - 1;
 }

@@ -90,6 +90,8 @@ class LaneMemory {
   LaneWord& asked() const { return head().asked; }
   LanePlace& place(std::size_t index) const { return head().places[index]; }
   std::span<std::byte> bytes(std::size_t index) const;
+  /// Not in a child of fork: it is not there.
+  bool is_ours() const { return process_.is_ours(); }
 
  private:
   struct Head {

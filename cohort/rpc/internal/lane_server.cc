@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "cohort/base/check.h"
@@ -37,11 +38,17 @@ std::size_t answer_begins(std::size_t request_bytes) {
 struct LaneBoard {
   explicit LaneBoard(LaneMemory given) : memory(std::move(given)) {}
   // Whoever gets true answers.
-  bool begin_answer(std::size_t place) { return is_open[place].exchange(false); }
+  bool begin_answer(std::size_t place) {
+    return memory.is_ours() && is_open[place].exchange(false);
+  }
   void answer(std::size_t place, uint32_t code, std::span<const Payload::Piece> pieces,
               std::size_t begin);
   void fail(std::size_t place, ErrorCode code, const std::string& text, std::size_t begin) {
-    const Payload all(text.substr(0, kLongestErrorText));
+    Payload all;
+    try {
+      all = Payload(text.substr(0, kLongestErrorText));
+    } catch (const std::bad_alloc&) {  // an error all the same, without a text
+    }
     answer(place, static_cast<uint32_t>(code), all.pieces(), begin);
   }
 
@@ -87,6 +94,7 @@ struct PlaceHold {
     board->memory.place(place).is_held.store(1, std::memory_order_release);
   }
   ~PlaceHold() {
+    if (!board->memory.is_ours()) return;
     board->is_taken[place] = false;
     board->memory.place(place).is_held.store(0, std::memory_order_release);
   }
@@ -158,6 +166,17 @@ class ServerLane {
 
   bool serve(std::size_t i) {
     if (!is_asked(i)) return false;
+    try {
+      run_call(i);
+    } catch (const std::exception& e) {  // no memory to begin it: it must not be begun again
+      if (is_asked(i) || board_->begin_answer(i)) {
+        board_->fail(i, ErrorCode::kResourceExhausted, e.what(), /*begin=*/0);
+      }
+    }
+    return true;
+  }
+
+  void run_call(std::size_t i) {
     const LanePlace& here = board_->memory.place(i);
     const std::span<std::byte> all = board_->memory.bytes(i);
     const uint64_t size = here.request_bytes.load(std::memory_order_relaxed);
@@ -169,7 +188,7 @@ class ServerLane {
     if (size > all.size() || method >= methods_.size()) {
       call->fail(ErrorCode::kDataLoss,
                  "expected a call of this version of Cohort, got other bytes");
-      return true;
+      return;
     }
     RpcRequest request{.caller = caller_, .payload = {}, .may_block = true};
     request.payload.append({.bytes = all.first(size), .owner = hold});
@@ -179,7 +198,6 @@ class ServerLane {
       const auto* const ours = dynamic_cast<const Error*>(&e);
       call->fail(ours == nullptr ? ErrorCode::kUnknown : ours->code(), e.what());
     }
-    return true;
   }
 
   // The lane has ended: what was asked, and what waits for its answer elsewhere.

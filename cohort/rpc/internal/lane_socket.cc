@@ -34,6 +34,27 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   return {out, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size)};
 }
 
+// Of the next system call.
+void set_time_left(const LaneSocket& socket, LaneTime until) {
+  using std::chrono::microseconds;
+  const auto left = std::chrono::duration_cast<microseconds>(until - LaneTime::clock::now());
+  const int64_t us = std::max<int64_t>(left.count(), 1);  // 0 would be for ever
+  const timeval wait{.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+}
+
+// Again where a signal has ended it.
+template <class Call>
+ssize_t in_time(const LaneSocket& socket, LaneTime until, const Call& call) {
+  ssize_t out = -1;
+  do {
+    set_time_left(socket, until);
+    out = call();
+  } while (out < 0 && errno == EINTR && LaneTime::clock::now() < until);
+  return out;
+}
+
 // With room for one descriptor behind one byte.
 struct DescriptorMessage {
   DescriptorMessage() {
@@ -50,27 +71,23 @@ struct DescriptorMessage {
 
 }  // namespace
 
-LaneSocket connect_lane(const std::string& name) {
+LaneSocket connect_lane(const std::string& name, LaneTime until) {
   LaneSocket socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (socket.fd() < 0) throw socket_error("socket");
-  const timeval second{.tv_sec = 1, .tv_usec = 0};
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
-  const auto [address, size] = abstract_address(name);
-  if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
-    throw socket_error("connect");
-  }
+  const auto at = abstract_address(name);
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&at.first);
+  const auto connect = [&] { return ::connect(socket.fd(), generic, at.second); };
+  if (in_time(socket, until, connect) != 0) throw socket_error("connect");
   if (!socket.is_of_our_user()) throw Error(ErrorCode::kUnavailable, "[rpc] another user's lane");
   return socket;
 }
 
-int receive_memory(const LaneSocket& socket, std::string_view proof) {
-  if (::send(socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL) < 0) {
-    throw socket_error("send");
-  }
+int receive_memory(const LaneSocket& socket, std::string_view proof, LaneTime until) {
+  const auto send = [&] { return ::send(socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL); };
+  if (in_time(socket, until, send) < 0) throw socket_error("send");
   DescriptorMessage received;
-  const ssize_t got = ::recvmsg(socket.fd(), &received.message, MSG_CMSG_CLOEXEC);
-  if (got < 0) throw socket_error("recvmsg");
+  const auto receive = [&] { return ::recvmsg(socket.fd(), &received.message, MSG_CMSG_CLOEXEC); };
+  if (in_time(socket, until, receive) < 0) throw socket_error("recvmsg");
   const cmsghdr* const part = CMSG_FIRSTHDR(&received.message);
   if (part == nullptr || part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS ||
       part->cmsg_len != CMSG_LEN(sizeof(int))) {

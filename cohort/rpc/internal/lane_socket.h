@@ -14,11 +14,13 @@ namespace cohort::internal::rpc {
 
 inline constexpr std::size_t kMostProofBytes = std::size_t{16} << 10;
 
-/// The client's. Blocks: for a second at most. Errors: Error where nobody of this user listens.
-LaneSocket connect_lane(const std::string& name);
-/// A descriptor, for who asks to close. Blocks: for a second at most. Errors: Error,
-/// Unauthenticated where the server hands out nothing.
-int receive_memory(const LaneSocket& socket, std::string_view proof);
+using LaneTime = std::chrono::steady_clock::time_point;
+
+/// The client's. Blocks: until then at most. Errors: Error where nobody of this user listens.
+LaneSocket connect_lane(const std::string& name, LaneTime until);
+/// A descriptor, for who asks to close. Blocks: until then at most. Errors: Error, also where the
+/// server hands out nothing.
+int receive_memory(const LaneSocket& socket, std::string_view proof, LaneTime until);
 
 /// The server's: listens under a name that nobody guesses, and does not block.
 LaneSocket listen_for_lanes(std::string* name);
