@@ -248,8 +248,12 @@ void LaneDoor::told(const RpcResult& result) {
 
 std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer, milliseconds most) {
   std::shared_ptr<Lane> made;
+  milliseconds pause = kOpenAgain;
   try {
     made = Lane::open(offer, options_.server, options_.proof(), most);
+  } catch (const Error& e) {
+    // It has too many, perhaps one that is about to end.
+    if (e.code() == ErrorCode::kResourceExhausted) pause = kAskAgain;
   } catch (const std::exception&) {  // another machine's, or the server takes no more: gRPC does it
   }
   const base::MutexLock lock(mutex_);
@@ -258,7 +262,7 @@ std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer, milliseconds most) 
     return nullptr;
   }
   state_ = made ? State::kOpen : State::kNew;
-  again_ = LaneClock::now() + (made ? milliseconds(0) : kOpenAgain);
+  again_ = LaneClock::now() + (made ? milliseconds(0) : pause);
   if (cancelled_ && made) made->cancel();
   lane_ = made;
   return made;

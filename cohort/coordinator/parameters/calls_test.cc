@@ -6,11 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "cohort/coordinator/parameters/call_memory.h"
 #include "cohort/coordinator/parameters/lossy_link.h"
 #include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::coordinator {
@@ -131,6 +134,41 @@ TEST(Calls, LostAnswersChangeNoNumber) {
   two_rows.select(0, 7).fill_(steps);
   EXPECT_TRUE(counts(*servers, "scattered").equal(two_rows));
   EXPECT_TRUE(counts(*servers, "pushed").equal(full({8, 4}, steps) + two_rows));
+}
+
+// A call in a lane takes long: one to another server is sent again, and taken, meanwhile.
+TEST(Calls, OneThatIsLateInALaneHoldsNoOtherUp) {
+  using std::chrono::milliseconds;
+  using std::chrono::steady_clock;
+  constexpr milliseconds kLate{3000};
+  rpc::RpcServer late({.lanes = {"late", "now"}},
+                      {{"late",
+                        [&](const rpc::RpcRequest&, const rpc::RpcReply& reply) {
+                          std::this_thread::sleep_for(kLate);
+                          reply.send(message({}));
+                        }},
+                       {"now", [](const rpc::RpcRequest&, const rpc::RpcReply& reply) {
+                          reply.send(message({}));
+                        }}});
+  std::atomic<int> tries = 0;
+  rpc::RpcServer cut({}, {{"try", [&](const rpc::RpcRequest&, const rpc::RpcReply& reply) {
+                             if (++tries < 3) return reply.fail(Unavailable("cut", "ps 1"));
+                             reply.send(message({}));
+                           }}});
+  rpc::RpcClient first({.address = late.address()});
+  rpc::RpcClient second({.address = cut.address()});
+  testing::run_with_deadline(std::chrono::seconds(60), [&] {
+    while (!first.start_in_lane("now", message({}), {}).call) std::this_thread::yield();
+    const auto begun = steady_clock::now();
+    steady_clock::time_point taken;
+    Calls calls(std::chrono::seconds(30));
+    calls.start(first, "late", message({}));
+    calls.start(second, "try", message({}),
+                [&](const rpc::Payload&) { taken = steady_clock::now(); });
+    calls.wait();
+    EXPECT_GE(steady_clock::now() - begun, kLate) << "else nothing was tested";
+    EXPECT_LT(taken - begun, kLate / 2);
+  });
 }
 
 TEST(Calls, AServerThatWasStartedAnewKnowsNobodyOfBefore) {

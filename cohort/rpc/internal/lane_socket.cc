@@ -91,7 +91,7 @@ int receive_memory(const LaneSocket& socket, std::string_view proof, LaneTime un
   const cmsghdr* const part = CMSG_FIRSTHDR(&received.message);
   if (part == nullptr || part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS ||
       part->cmsg_len != CMSG_LEN(sizeof(int))) {
-    throw Error(ErrorCode::kUnavailable, "[rpc] the server gives this process no lane");
+    throw Error(ErrorCode::kResourceExhausted, "[rpc] the server gives this process no lane");
   }
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(part), sizeof descriptor);

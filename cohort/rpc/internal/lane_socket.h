@@ -18,8 +18,8 @@ using LaneTime = std::chrono::steady_clock::time_point;
 
 /// The client's. Blocks: until then at most. Errors: Error where nobody of this user listens.
 LaneSocket connect_lane(const std::string& name, LaneTime until);
-/// A descriptor, for who asks to close. Blocks: until then at most. Errors: Error, also where the
-/// server hands out nothing.
+/// A descriptor, for who asks to close. Blocks: until then at most. Errors: Error; it is
+/// kResourceExhausted where the server hands out nothing.
 int receive_memory(const LaneSocket& socket, std::string_view proof, LaneTime until);
 
 /// The server's: listens under a name that nobody guesses, and does not block.
