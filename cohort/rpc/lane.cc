@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/lane.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
-#include "cohort/base/scope_exit.h"
 #include "cohort/base/strings.h"
 #include "cohort/rpc/internal/lane_socket.h"
 #include "cohort/rpc/wire.h"
@@ -153,10 +150,9 @@ std::shared_ptr<Lane> Lane::open(const LaneOffer& offer, CalledServer server,
                                  std::string_view proof, milliseconds most) {
   const auto until = LaneClock::now() + most;
   LaneSocket socket = connect_lane(offer.socket, until);
-  const int descriptor = receive_memory(socket, proof, until);
-  const base::ScopeExit close([descriptor] { ::close(descriptor); });
-  return std::make_shared<Lane>(std::move(socket), LaneMemory::open(descriptor), std::move(server),
-                                offer.methods);
+  const LaneSocket descriptor(receive_memory(socket, proof, until));  // no child's either
+  return std::make_shared<Lane>(std::move(socket), LaneMemory::open(descriptor.fd()),
+                                std::move(server), offer.methods);
 }
 
 bool Lane::is_gone() const {

@@ -106,7 +106,7 @@ class LaneMemory {
   base::ProcessMark process_;
 };
 
-/// A socket of this process alone. Owns: the descriptor.
+/// A socket, or a memfd, of this process alone. Owns: the descriptor.
 class LaneSocket {
  public:
   LaneSocket() = default;

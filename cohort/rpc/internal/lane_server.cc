@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -297,11 +296,10 @@ bool LaneServer::hear(Guest& guest) {
   if (static_cast<std::size_t>(open) + ending_.size() >= kMostLanes) return false;
   try {
     RpcClaims caller = verifier_->verify(proof, kLaneMethod);
-    int descriptor = -1;
-    LaneMemory memory = LaneMemory::create(&descriptor);
-    const bool is_sent = send_memory(guest.socket, descriptor);
-    ::close(descriptor);
-    if (!is_sent) return false;
+    int fd = -1;
+    LaneMemory memory = LaneMemory::create(&fd);
+    const LaneSocket descriptor(fd);  // no child's either
+    if (!send_memory(guest.socket, descriptor.fd())) return false;
     guest.lane = std::make_shared<ServerLane>(std::move(memory), std::move(caller), methods_);
     return true;
   } catch (const std::exception&) {  // no proof, or no memory: it is told by the end of its socket
