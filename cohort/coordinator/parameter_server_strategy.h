@@ -72,14 +72,18 @@ struct ParameterServerOptions {
   /// bound; 0: all make a step, then all the next one (bulk-synchronous). So a step is computed
   /// without at most (2 * bound + 1) * (workers - 1) updates of others that are applied before its
   /// own is, and as many of one that is started again meanwhile; it may see some of those early.
+  /// What a worker that was taken for lost still sends is not counted.
   /// Workers that are lost, or have not come yet, are not waited for; who comes (again) begins with
   /// the slowest. Unset: nobody waits, as TensorFlow.
   std::optional<int> staleness_bound = {};
   /// Several pushes are one update. With as many as there are workers and a staleness_bound of 0
-  /// all compute with the same weights: synchronous training. Needs optimizers whose rule servers
-  /// apply; use_ema, gradient_accumulation_steps and constraints throw Unimplemented. Sums that
-  /// wait are copied and restored with `replicas`, and are in no checkpoint. Unset: each push is
-  /// applied when it arrives.
+  /// all compute with the same weights: synchronous training. At the end of an epoch of fit those
+  /// that wait are an update of their own; steps of other loops should be a multiple of
+  /// replicas_to_aggregate before join(), else the rest meets the next round's pushes, of which one
+  /// is late. A push is late variable by variable, by the order of arrival there. Needs optimizers
+  /// whose rule servers apply; use_ema, gradient_accumulation_steps and constraints throw
+  /// Unimplemented. Sums that wait are copied and restored with `replicas`, and are in no
+  /// checkpoint. Unset: each push is applied when it arrives.
   std::optional<SyncReplicasOptions> sync_replicas = {};
   /// Serves what `cohort status` shows as a page for browsers, too. Unset: no page.
   std::optional<StatusPageOptions> status_page = {};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/keras/remote_steps.h"
 #include "cohort/keras/serializable.h"
@@ -76,6 +77,8 @@ bool Trainer::train_epoch_on_workers(Fit& fit, int epoch) {
     }
     if (remote_->is_idle()) {
       // Nothing is under way: what is saved now is whole. And a schedule's rate shows as it is.
+      if (any)
+        cohort::internal::coordinator::complete_updates(compiled_->options.optimizer.iterations());
       if (any) compiled_->options.optimizer.iterations().value();
       if (any) show_position(fit, FitMoment::kStepsEnd);
       if (!more || stops) return any;

@@ -28,5 +28,10 @@ bool aggregates_pushes(const Variable& variable);
 /// From here on the servers count in `iterations`, an int64 of one number, each update that they
 /// make of what `updater` pushes. Where they do not aggregate it changes nothing.
 void count_updates_in(variables::Updater& updater, const Variable& iterations);
+/// Nobody pushes now, and nothing that waits shall meet what is pushed from here on: it is an
+/// update, with the mean of so many. Where nothing waits, or servers do not aggregate, it changes
+/// nothing. Blocks: until the servers have done it. `iterations`: those of an optimizer that this
+/// process has built.
+void complete_updates(const Variable& iterations);
 
 }  // namespace cohort::internal::coordinator

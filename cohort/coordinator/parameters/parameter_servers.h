@@ -138,7 +138,12 @@ class ParameterServers {
   /// A push has arrived, which `counter` counts: StoredParameter::count_push. Nothing: this
   /// thread's Transaction will say so.
   std::optional<PushCount> count_push(const ParameterHandle& counter, const PushStamp& stamp);
-  uint64_t push_step(const ParameterHandle& counter);
+  /// Updates by now, of each of these. Unset: the counter has been dropped.
+  std::vector<std::optional<uint64_t>> push_steps(const std::vector<ParameterHandle>& counters);
+  /// No more pushes come: of those that wait each variable makes an update, and then `counter`
+  /// counts it, if any of its do. Returns how many there are by now.
+  uint64_t complete_update(const std::vector<ParameterHandle>& variables, const std::string& set,
+                           const ParameterHandle& counter);
 
   /// Gradients of one step, sent at once to all servers that have a part of them.
   class Push {
@@ -152,8 +157,11 @@ class ParameterServers {
     /// Only these rows. others_too: what a gradient of zero does happens to the others.
     void rows(const ParameterHandle& variable, const UpdateStep& step,
               const variables::RowSum& gradient, bool others_too);
-    /// The same as parts of an update that several pushes make together (push_sum.h). Errors:
-    /// InvalidArgument for more of a shard than a message holds; nothing is sent then.
+    /// Ahead of the first accumulate(): one that is refused behind others would leave theirs in the
+    /// sums. Errors: InvalidArgument for more of a shard than a message holds.
+    static void check(const ParameterHandle& variable);
+    static void check(const ParameterHandle& variable, const variables::RowSum& gradient);
+    /// The same as parts of an update that several pushes make together (push_sum.h), checked.
     void accumulate(const ParameterHandle& variable, const UpdateStep& step, const PushStamp& stamp,
                     const Tensor& gradient);
     void accumulate_rows(const ParameterHandle& variable, const UpdateStep& step,
@@ -161,6 +169,8 @@ class ParameterServers {
                          bool others_too);
     /// Until all servers have applied them. Errors: the first server's.
     void wait();
+    /// Behind wait(): of how many parts servers have said that they came too late to count.
+    int late_parts() const;
 
    private:
     struct Impl;

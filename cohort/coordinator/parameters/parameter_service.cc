@@ -424,6 +424,8 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
                                 {"ps.accumulate", &Impl::accumulate},
                                 {"ps.accumulate_rows", &Impl::accumulate_rows},
                                 {"ps.count_push", &Impl::count_push},
+                                {"ps.complete_update", &Impl::complete_update},
+                                {"ps.complete_count", &Impl::complete_count},
                                 {kPrepareMethod, &Impl::prepare},
                                 {kSettleMethod, &Impl::settle},
                                 {"ps.make_slots", &Impl::make_slots},

@@ -63,6 +63,8 @@ struct ParameterService::Impl {
   rpc::Payload accumulate(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload accumulate_rows(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload count_push(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload complete_update(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload complete_count(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push_step(rpc::MessageReader& in, PayloadReader& data);
   // Of functions that count once (transaction.h).
   rpc::Payload prepare(rpc::MessageReader& in, PayloadReader& data);

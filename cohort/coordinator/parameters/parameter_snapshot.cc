@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A parameter server as a state that several servers have.
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -108,7 +110,8 @@ void ParameterService::restore(const rpc::Payload& snapshot) {
 
 // What asks for memory, a lot of it at once, is tried before anybody is promised that it is done.
 void ParameterService::check_room(const std::string& method, const rpc::Payload& payload) const {
-  const bool sums = method == "ps.accumulate";
+  const bool names_rows = method == "ps.accumulate_rows";
+  const bool sums = names_rows || method == "ps.accumulate";
   if (!sums && method != "ps.create" && method != "ps.make_slots") return;
   PayloadReader data(kSnapshot, payload);
   const std::string header = data.header();
@@ -122,7 +125,12 @@ void ParameterService::check_room(const std::string& method, const rpc::Payload&
   }
   const Impl::Stored parameter = impl_->read_id(in);
   if (sums) {
-    empty(parameter->shape(), parameter->dtype());
+    const UpdateStep step = read_step(in);
+    read_stamp(in);
+    std::optional<std::size_t> named;
+    if (names_rows)
+      named = std::min<uint64_t>(in.number(), static_cast<uint64_t>(parameter->rows()));
+    empty({static_cast<int64_t>(parameter->room_for_push(step.slots, named))}, at::kByte);
     return;
   }
   in.text();

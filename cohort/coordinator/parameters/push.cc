@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gradients on their way to the servers.
+#include <deque>
+
 #include "cohort/base/check.h"
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
@@ -36,12 +38,19 @@ PushCount count_in(const rpc::Payload& payload) {
 struct ParameterServers::Push::Impl {
   explicit Impl(ParameterServers& all) : servers(all), calls(all.options_.timeout) {}
   ParameterServers& servers;
+  int late_parts = 0;  // before the calls, which may still add to it when they end
   Calls calls;
+  void accumulate(const BoundShard& shard, const char* method, const rpc::Payload& request) {
+    servers.change(calls, shard, method, request, [this](const rpc::Payload& answer) {
+      if (count_in(answer).is_late) ++late_parts;
+    });
+  }
 };
 
 ParameterServers::Push::Push(ParameterServers& servers) : impl_(std::make_unique<Impl>(servers)) {}
 ParameterServers::Push::~Push() = default;
 void ParameterServers::Push::wait() { impl_->calls.wait(); }
+int ParameterServers::Push::late_parts() const { return impl_->late_parts; }
 
 void ParameterServers::Push::dense(const ParameterHandle& variable, const UpdateStep& step,
                                    const Tensor& gradient) {
@@ -89,14 +98,26 @@ void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateS
   }
 }
 
-void ParameterServers::Push::accumulate(const ParameterHandle& variable, const UpdateStep& step,
-                                        const PushStamp& stamp, const Tensor& gradient) {
-  const Tensor rows = by_rows(variable, gradient);
+void ParameterServers::Push::check(const ParameterHandle& variable) {
   for (std::size_t s = 0; s < variable.shards.size(); ++s) {
     check_one_message(
         variable, s,
         static_cast<std::size_t>(variable.shards[s].place.rows) * variable.row_bytes());
   }
+}
+
+void ParameterServers::Push::check(const ParameterHandle& variable,
+                                   const variables::RowSum& gradient) {
+  for (std::size_t s = 0; s < variable.shards.size(); ++s) {
+    const RowPart part = part_of(gradient.rows, variable.shards[s].place);
+    check_one_message(variable, s,
+                      (part.last - part.first) * (variable.row_bytes() + sizeof(int64_t)));
+  }
+}
+
+void ParameterServers::Push::accumulate(const ParameterHandle& variable, const UpdateStep& step,
+                                        const PushStamp& stamp, const Tensor& gradient) {
+  const Tensor rows = by_rows(variable, gradient);
   for (const BoundShard& shard : variable.shards) {
     const Tensor mine = rows.narrow(0, shard.place.first, shard.place.rows);
     rpc::MessageWriter header;
@@ -105,7 +126,7 @@ void ParameterServers::Push::accumulate(const ParameterHandle& variable, const U
     write_stamp(header, stamp);
     rpc::Payload request = message(header);
     append_bytes(request, mine);
-    impl_->servers.change(impl_->calls, shard, "ps.accumulate", request);
+    impl_->accumulate(shard, "ps.accumulate", request);
   }
 }
 
@@ -113,11 +134,6 @@ void ParameterServers::Push::accumulate(const ParameterHandle& variable, const U
 void ParameterServers::Push::accumulate_rows(const ParameterHandle& variable,
                                              const UpdateStep& step, const PushStamp& stamp,
                                              const variables::RowSum& gradient, bool others_too) {
-  for (std::size_t s = 0; s < variable.shards.size(); ++s) {
-    const RowPart part = part_of(gradient.rows, variable.shards[s].place);
-    check_one_message(variable, s,
-                      (part.last - part.first) * (variable.row_bytes() + sizeof(int64_t)));
-  }
   for (const BoundShard& shard : variable.shards) {
     const RowPart part = part_of(gradient.rows, shard.place);
     const std::size_t count = part.last - part.first;
@@ -133,7 +149,7 @@ void ParameterServers::Push::accumulate_rows(const ParameterHandle& variable,
       append_bytes(request, gradient.values.narrow(0, static_cast<int64_t>(part.first),
                                                    static_cast<int64_t>(count)));
     }
-    impl_->servers.change(impl_->calls, shard, "ps.accumulate_rows", request);
+    impl_->accumulate(shard, "ps.accumulate_rows", request);
   }
 }
 
@@ -150,13 +166,46 @@ std::optional<PushCount> ParameterServers::count_push(const ParameterHandle& cou
   return out;
 }
 
-uint64_t ParameterServers::push_step(const ParameterHandle& counter) {
-  rpc::MessageWriter header;
-  header.number(counter.shards.front().id);
-  uint64_t out = 0;
+// Each by itself: one that has ended is no matter of the others.
+std::vector<std::optional<uint64_t>> ParameterServers::push_steps(
+    const std::vector<ParameterHandle>& counters) {
+  std::vector<std::optional<uint64_t>> out(counters.size());
+  std::deque<Calls> each;
+  for (std::size_t i = 0; i < counters.size(); ++i) {
+    const BoundShard& shard = counters[i].shards.front();
+    rpc::MessageWriter header;
+    header.number(shard.id);
+    each.emplace_back(options_.timeout)
+        .start(at(shard), "ps.push_step", message(header),
+               [&out, i](const rpc::Payload& answer) { out[i] = count_in(answer).step; });
+  }
+  for (Calls& one : each) {
+    try {
+      one.wait();
+    } catch (const FailedPrecondition&) {  // it is not there any more
+    }
+  }
+  return out;
+}
+
+uint64_t ParameterServers::complete_update(const std::vector<ParameterHandle>& variables,
+                                           const std::string& set, const ParameterHandle& counter) {
   Calls calls(options_.timeout);
-  calls.start(at(counter.shards.front()), "ps.push_step", message(header),
-              [&out](const rpc::Payload& answer) { out = count_in(answer).step; });
+  for (const ParameterHandle& variable : variables) {
+    for (const BoundShard& shard : variable.shards) {
+      rpc::MessageWriter header;
+      header.number(shard.id);
+      header.text(set);
+      calls.start_once(numbers_at(shard), "ps.complete_update", message(header));
+    }
+  }
+  calls.wait();
+  const BoundShard& shard = counter.shards.front();
+  rpc::MessageWriter header;
+  header.number(shard.id);
+  uint64_t out = 0;
+  calls.start_once(numbers_at(shard), "ps.complete_count", message(header),
+                   [&out](const rpc::Payload& answer) { out = count_in(answer).step; });
   calls.wait();
   return out;
 }

@@ -30,11 +30,12 @@ bool PushSum::takes(const PushStamp& stamp) {
 
 // A snapshot may have a share of what is there: it is replaced, not changed, unless it is this
 // object's alone.
-void PushSum::add(const Tensor& dense, double scale) {
+void PushSum::add(Tensor dense, double scale) {
   const at::NoGradGuard no_grad;
   ++count_;
   if (!dense_.defined()) {
-    dense_ = scale == 1 ? dense.clone() : dense.mul(scale);
+    if (scale != 1) dense.mul_(scale);
+    dense_ = std::move(dense);
   } else if (dense_.use_count() > 1) {
     dense_ = dense_.add(dense, scale);
   } else {
@@ -73,10 +74,23 @@ std::size_t PushSum::bytes() const {
          (rows_.rows.empty() ? 0 : rows_.values.nbytes() + rows_.rows.size() * sizeof(int64_t));
 }
 
+std::size_t PushSum::room_for(std::optional<std::size_t> named, std::size_t row_bytes,
+                              std::size_t rows) const {
+  const std::size_t all = rows * row_bytes;
+  if (!named) {
+    const bool is_there = dense_.defined() && dense_.use_count() == 1;
+    return (is_there ? 0 : all) + (rows_.rows.empty() ? 0 : 2 * all);  // dense_of()
+  }
+  const std::size_t sum = std::min(rows, rows_.rows.size() + *named);
+  return sum * (row_bytes + sizeof(int64_t)) + (dense_.defined() ? 2 * all : 0);
+}
+
 void PushSum::save(rpc::MessageWriter& out, rpc::Payload& numbers) const {
   out.number(step_);
   out.number(count_);
   out.number(others_too_ ? 1 : 0);
+  out.number(last_ ? 1 : 0);
+  if (last_) write_step(out, *last_);
   out.number(dense_.defined() ? 1 : 0);
   if (dense_.defined()) append_bytes(numbers, dense_);
   out.number(rows_.rows.size());
@@ -91,6 +105,7 @@ PushSum PushSum::load(rpc::MessageReader& in, PayloadReader& numbers, const Shap
   out.step_ = in.number();
   out.count_ = in.number();
   out.others_too_ = in.number_up_to(1) == 1;
+  if (in.number_up_to(1) == 1) out.last_ = read_step(in);
   const auto read = [&](int64_t rows) {
     Tensor x = empty({rows, by_rows[1]}, dtype);
     if (x.nbytes() > 0) numbers.read(x.mutable_data_ptr(), x.nbytes());

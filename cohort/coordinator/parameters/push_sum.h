@@ -14,6 +14,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/runtime/tensor.h"
@@ -47,11 +49,15 @@ class PushSum {
   /// newer weights says how many updates there were: the variable had no part in some of them.
   bool takes(const PushStamp& stamp);
   bool is_complete(uint64_t needed) const { return count_ >= needed; }
-  /// One more, times scale. Shapes: [rows, width]; `rows` has at least one row or no values.
-  void add(const Tensor& dense, double scale);
+  /// One more, times scale. Shapes: [rows, width]; `rows` has at least one row or no values. What
+  /// is given is nobody else's from here on.
+  void add(Tensor dense, double scale);
   void add(variables::RowSum rows, double scale, bool others_too);
   /// One that is only counted.
   void add() { ++count_; }
+  /// How the last push is applied. Unset: nothing waits, or is only counted.
+  const std::optional<UpdateStep>& last() const { return last_; }
+  void note_last(UpdateStep step) { last_ = std::move(step); }
   /// Nothing waits, and there was one update more.
   void begin_next();
 
@@ -60,6 +66,10 @@ class PushSum {
   const variables::RowSum& rows() const { return rows_; }
   bool others_too() const { return others_too_; }
   std::size_t bytes() const;
+  /// What another push asks for at most, and an update with it: one of `named` rows, or of all of
+  /// them. `row_bytes` and `rows`: of the variable.
+  std::size_t room_for(std::optional<std::size_t> named, std::size_t row_bytes,
+                       std::size_t rows) const;
 
   /// Owns: a share of the sums, which are not changed while it is there.
   void save(rpc::MessageWriter& out, rpc::Payload& numbers) const;
@@ -73,6 +83,7 @@ class PushSum {
   bool others_too_ = false;
   Tensor dense_ = {};
   variables::RowSum rows_ = {};
+  std::optional<UpdateStep> last_ = {};
 };
 
 }  // namespace cohort::internal::coordinator

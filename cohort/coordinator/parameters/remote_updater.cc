@@ -123,6 +123,7 @@ void RemoteUpdater::apply(const Gradients& gradients, const update_rules::Rule& 
   COHORT_CHECK_STATE(updates_ != nullptr || !store_->options().sync_pushes.is_on(), kApply,
                      "expected a count of updates with sync_replicas, got none");
   const std::vector<Part> parts = parts_of(gradients);
+  check_sent(parts);
   const double global = global_scale(parts);
   ParameterServers::Push push(store_->servers());
   for (const Part& part : parts) {
@@ -136,8 +137,19 @@ void RemoteUpdater::apply(const Gradients& gradients, const update_rules::Rule& 
   // Whatever becomes of it, some of it may have been done.
   for (const Part& part : parts) remote(part.variable).note_change();
   push.wait();
+  warn_of_late(push.late_parts());
   count_push();
   for (const Part& part : parts) remote(part.variable).note_change();
+}
+
+// All of them ahead of the first: half of a push would stay in the sums.
+void RemoteUpdater::check_sent(const std::vector<Part>& parts) const {
+  if (updates_ == nullptr) return;
+  for (const Part& part : parts) {
+    const ParameterHandle& handle = remote(part.variable).handle();
+    part.is_dense() ? ParameterServers::Push::check(handle)
+                    : ParameterServers::Push::check(handle, part.rows);
+  }
 }
 
 void RemoteUpdater::send(ParameterServers::Push& push, const Part& part,
@@ -162,15 +174,22 @@ PushStamp RemoteUpdater::stamp_now() const {
   return {.needed = how.needed, .drops_late = how.drops_late, .step = updates_->step};
 }
 
-// Behind all parts: when it is the last one of an update, all servers have made that.
+void RemoteUpdater::warn_of_late(int parts) {
+  if (parts == 0 || has_warned_.exchange(true)) return;
+  COHORT_LOG(kWarning, kApply, "a gradient for \"", slots_, "\" has come behind the update that ",
+             "it was for, in ", parts, " of its parts (variables, or shards of them), and is ",
+             "dropped there, as others will be without a word; have workers wait for each other "
+             "(staleness_bound), or let late ones count (drop_late = false)");
+}
+
+// Behind all parts: when it is the last one of an update, all servers have made that. What this
+// process has read before there was another one is older than what the next push says of it, also
+// where this one had no gradient.
 void RemoteUpdater::count_push() {
   if (updates_ == nullptr) return;
   const auto count = store_->servers().count_push(updates_->counter, stamp_now());
-  if (count) updates_->step = count->step;
-  if (count && count->is_late && !has_warned_.exchange(true)) {
-    COHORT_LOG(kWarning, kApply, "a gradient for \"", slots_, "\" has come behind the update that ",
-               "it was for, and is dropped, as others will be without a word; have workers wait "
-               "for each other (staleness_bound), or let late ones count (drop_late = false)");
+  if (count && updates_->step.exchange(count->step) != count->step) {
+    for (std::size_t i = 0; i < variables_.size(); ++i) remote(i).note_change();
   }
   static_cast<RemoteVariable&>(iterations_.impl()).note_change();
 }
@@ -183,7 +202,9 @@ void RemoteUpdater::count_in(const Variable& iterations) {
       "[optimizer.build] expected a count of updates on the parameter servers, got ",
       variables::label(iterations.impl()));
   iterations_ = iterations;
-  updates_ = store_->follow_updates(remote->handle());
+  std::vector<ParameterHandle> updated;
+  for (std::size_t i = 0; i < variables_.size(); ++i) updated.push_back(this->remote(i).handle());
+  updates_ = store_->follow_updates(remote->handle(), std::move(updated), slots_);
 }
 
 bool aggregates_pushes(const Variable& variable) {
@@ -191,6 +212,12 @@ bool aggregates_pushes(const Variable& variable) {
   const auto* const store =
       remote == nullptr ? nullptr : dynamic_cast<const RemoteVariables*>(remote->store());
   return store != nullptr && store->options().sync_pushes.is_on();
+}
+
+void complete_updates(const Variable& iterations) {
+  const auto* const remote = dynamic_cast<const RemoteVariable*>(&iterations.impl());
+  if (remote == nullptr || !aggregates_pushes(iterations)) return;
+  static_cast<RemoteVariables*>(remote->store())->complete_updates(remote->handle());
 }
 
 void count_updates_in(variables::Updater& updater, const Variable& iterations) {

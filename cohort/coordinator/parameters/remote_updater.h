@@ -61,7 +61,9 @@ class RemoteUpdater final : public variables::Updater {
   }
   void send(ParameterServers::Push& push, const Part& part, const UpdateStep& step) const;
   PushStamp stamp_now() const;
+  void check_sent(const std::vector<Part>& parts) const;
   void count_push();
+  void warn_of_late(int parts);
   bool clips_norms() const { return options_.clipnorm || options_.global_clipnorm; }
   double scale_of(const Part& part, double global) const;
   double global_scale(const std::vector<Part>& parts) const;
@@ -73,7 +75,7 @@ class RemoteUpdater final : public variables::Updater {
   std::unordered_map<const variables::VariableImpl*, std::size_t> index_;
   Variable iterations_ = {};                   // where servers aggregate pushes
   std::shared_ptr<SeenUpdates> updates_ = {};  // of it
-  std::atomic<bool> has_warned_ = false;       // of a late push
+  std::atomic<bool> has_warned_ = false;       // of a late one
 };
 
 }  // namespace cohort::internal::coordinator

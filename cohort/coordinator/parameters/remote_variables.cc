@@ -202,12 +202,8 @@ void RemoteVariables::note_read(const RemoteVariable& variable) {
 void RemoteVariables::begin_pass() {
   const uint64_t pass = pass_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::vector<std::shared_ptr<variables::VariableImpl>> alive;
-  std::vector<std::shared_ptr<SeenUpdates>> followed;
   {
     const base::MutexLock lock(mutex_);
-    for (const auto& each : followed_) {
-      if (auto updates = each.lock()) followed.push_back(std::move(updates));
-    }
     for (const auto& each : read_) {
       if (auto variable = each.lock()) alive.push_back(std::move(variable));
     }
@@ -215,7 +211,7 @@ void RemoteVariables::begin_pass() {
     is_read_.clear();
   }
   // First: weights may be newer than what a push of this pass says of them, never older.
-  for (const auto& each : followed) each->step = servers().push_step(each->counter);
+  see_updates();
   if (alive.size() < 2) return;
   std::vector<const ParameterHandle*> handles;
   for (const auto& each : alive) {
@@ -229,10 +225,46 @@ void RemoteVariables::begin_pass() {
   }
 }
 
-std::shared_ptr<SeenUpdates> RemoteVariables::follow_updates(const ParameterHandle& counter) {
+std::vector<std::shared_ptr<SeenUpdates>> RemoteVariables::followed() {
+  std::vector<std::shared_ptr<SeenUpdates>> out;
+  const base::MutexLock lock(mutex_);
+  for (const auto& each : followed_) {
+    if (auto updates = each.lock()) out.push_back(std::move(updates));
+  }
+  return out;
+}
+
+// Of an optimizer that the coordinator has dropped meanwhile nothing is pushed that counts.
+void RemoteVariables::see_updates() {
+  const auto all = followed();
+  std::vector<ParameterHandle> counters;
+  for (const auto& each : all) counters.push_back(each->counter);
+  const auto steps = servers().push_steps(counters);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (steps[i]) all[i]->step = *steps[i];
+  }
+}
+
+void RemoteVariables::complete_updates(const ParameterHandle& counter) {
+  for (const auto& each : followed()) {
+    const ParameterHandle& its = each->counter;
+    if (its.name != counter.name || its.generation != counter.generation) continue;
+    each->step = servers().complete_update(each->variables, each->slots, its);
+  }
+  pass_.fetch_add(1, std::memory_order_relaxed);  // weights are others now
+}
+
+std::shared_ptr<SeenUpdates> RemoteVariables::follow_updates(const ParameterHandle& counter,
+                                                             std::vector<ParameterHandle> variables,
+                                                             std::string slots) {
   auto out = std::make_shared<SeenUpdates>();
   out->counter = counter;
-  out->step = servers().push_step(counter);
+  out->variables = std::move(variables);
+  out->slots = std::move(slots);
+  const auto step = servers().push_steps({counter}).front();
+  COHORT_CHECK_STATE(step.has_value(), "[optimizer.build] expected a count of updates, got \"",
+                     counter.name, "\", which has been deleted");
+  out->step = *step;
   const base::MutexLock lock(mutex_);
   followed_.erase(std::remove_if(followed_.begin(), followed_.end(),
                                  [](const auto& each) { return each.expired(); }),

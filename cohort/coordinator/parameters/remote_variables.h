@@ -38,6 +38,8 @@ struct RemoteVariablesOptions {
 /// How many updates an optimizer had made, as this process has last asked before it read weights.
 struct SeenUpdates {
   ParameterHandle counter = {};
+  std::vector<ParameterHandle> variables = {};  ///< That it trains.
+  std::string slots = {};                       ///< Its name for what they have of it.
   std::atomic<uint64_t> step = 0;
 };
 
@@ -87,7 +89,11 @@ class RemoteVariables final : public variables::ParameterStore,
 
   /// Of updates that `counter` counts (StoredParameter::count_push); from here on each pass asks
   /// anew, before it reads weights.
-  std::shared_ptr<SeenUpdates> follow_updates(const ParameterHandle& counter);
+  std::shared_ptr<SeenUpdates> follow_updates(const ParameterHandle& counter,
+                                              std::vector<ParameterHandle> variables,
+                                              std::string slots);
+  /// Of those that are followed: pushes that wait are an update.
+  void complete_updates(const ParameterHandle& counter);
 
   /// Under which an optimizer's slots are kept: in the coordinator one that no living one has.
   std::string take_slots_name(const std::string& optimizer);
@@ -95,6 +101,8 @@ class RemoteVariables final : public variables::ParameterStore,
   void free_name(const std::string& name);
 
  private:
+  std::vector<std::shared_ptr<SeenUpdates>> followed();
+  void see_updates();
   /// Under which a variable is made: in the coordinator one that no living one has.
   std::string name_of(const VariableOptions& options);
   static std::string take_name(std::set<std::string>& taken, const std::string& name);

@@ -18,9 +18,9 @@ rpc::Payload ParameterService::Impl::accumulate(rpc::MessageReader& in, PayloadR
   const UpdateStep step = read_step(in);
   const PushStamp stamp = read_stamp(in);
   in.end();
-  parameter->accumulate(step, stamp, data);
+  const PushCount pushed = parameter->accumulate(step, stamp, data);
   row_counts().changed += static_cast<uint64_t>(parameter->rows());
-  return message({});
+  return answer_count(pushed);
 }
 
 rpc::Payload ParameterService::Impl::accumulate_rows(rpc::MessageReader& in, PayloadReader& data) {
@@ -31,9 +31,9 @@ rpc::Payload ParameterService::Impl::accumulate_rows(rpc::MessageReader& in, Pay
   const bool others_too = in.number_up_to(1) == 1;
   in.end();
   const std::vector<int64_t> rows = data.ascending_rows(count, parameter->rows());
-  parameter->accumulate_rows(step, stamp, rows, others_too, data);
+  const PushCount pushed = parameter->accumulate_rows(step, stamp, rows, others_too, data);
   row_counts().changed += rows.size();
-  return message({});
+  return answer_count(pushed);
 }
 
 rpc::Payload ParameterService::Impl::count_push(rpc::MessageReader& in, PayloadReader& data) {
@@ -42,6 +42,22 @@ rpc::Payload ParameterService::Impl::count_push(rpc::MessageReader& in, PayloadR
   in.end();
   data.expect(0);
   return answer_count(parameter->count_push(stamp));
+}
+
+rpc::Payload ParameterService::Impl::complete_update(rpc::MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const std::string set = in.text();
+  in.end();
+  data.expect(0);
+  parameter->complete_update(set);
+  return message({});
+}
+
+rpc::Payload ParameterService::Impl::complete_count(rpc::MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  in.end();
+  data.expect(0);
+  return answer_count({.step = parameter->complete_count()});
 }
 
 rpc::Payload ParameterService::Impl::push_step(rpc::MessageReader& in, PayloadReader& data) {

@@ -78,12 +78,20 @@ class StoredParameter {
 
   /// As update() of all rows, but one update for stamp.needed pushes: with their mean, by the rule
   /// of the last one. A late one changes nothing. Errors: FailedPrecondition without make_slots().
-  void accumulate(const UpdateStep& step, const PushStamp& stamp, PayloadReader& gradient);
-  void accumulate_rows(const UpdateStep& step, const PushStamp& stamp,
-                       const std::vector<int64_t>& rows, bool others_too, PayloadReader& gradient);
+  PushCount accumulate(const UpdateStep& step, const PushStamp& stamp, PayloadReader& gradient);
+  PushCount accumulate_rows(const UpdateStep& step, const PushStamp& stamp,
+                            const std::vector<int64_t>& rows, bool others_too,
+                            PayloadReader& gradient);
+  /// No more come: those that wait, if any do, are an update with the mean of so many.
+  void complete_update(const std::string& set);
+  /// How many bytes accumulate() asks for at most, or accumulate_rows() of so many rows.
+  std::size_t room_for_push(const std::string& set, std::optional<std::size_t> named);
   /// The value is the number of an optimizer's updates, and this is a push whose parts have all
   /// arrived; every stamp.needed of them add 1. Errors: InvalidArgument unless it is an int64.
   PushCount count_push(const PushStamp& stamp);
+  /// As complete_update(): pushes that wait to be counted are an update. Returns how many there are
+  /// by now.
+  uint64_t complete_count();
   uint64_t push_step();
 
  private:
@@ -104,9 +112,11 @@ class StoredParameter {
       COHORT_REQUIRES(mutex_);
   void apply_rows(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,
                   bool others_too, PayloadReader& gradient) COHORT_REQUIRES(mutex_);
-  PushSum& sum_of(const UpdateStep& step) COHORT_REQUIRES(mutex_);
-  void apply_complete(PushSum& sum, const UpdateStep& step, const PushStamp& stamp)
+  PushSum& sum_of(const std::string& set) COHORT_REQUIRES(mutex_);
+  PushCount note_push(PushSum& sum, const UpdateStep& step, const PushStamp& stamp)
       COHORT_REQUIRES(mutex_);
+  void apply_sum(PushSum& sum) COHORT_REQUIRES(mutex_);
+  void count_update() COHORT_REQUIRES(mutex_);
   Tensor& tensor_at(const StoredPlace& place) COHORT_REQUIRES(mutex_);
   /// Before it is changed: a snapshot keeps it as it was.
   static void own(Tensor& x);

@@ -227,6 +227,118 @@ TEST_F(SyncPushesOnServers, WhatWaitsIsInASnapshot) {
   EXPECT_EQ(a.updates(), 1);
 }
 
+// The rest of a round: who pushes next meets nothing of it, and nobody is late.
+TEST_F(SyncPushesOnServers, ThatWaitAreAnUpdateWhenNoMoreCome) {
+  const SyncWorker a(servers_, 0, {3, 1}, fixed_shards_partitioner(2));
+  const SyncWorker b(servers_, 1, {3, 1}, fixed_shards_partitioner(2));
+  a.push(rows_of({2}, {4}, 3));
+  complete_updates(b.iterations);
+  EXPECT_EQ(a.value(), (Numbers{0, 0, -4}));
+  EXPECT_EQ(a.updates(), 1);
+  complete_updates(b.iterations);
+  EXPECT_EQ(a.updates(), 1) << "nothing waits";
+  a.begin();
+  b.begin();
+  a.push(ones({3, 1}));
+  b.push(ones({3, 1}) * 3);
+  EXPECT_EQ(a.value(), (Numbers{-2, -2, -6}));
+  EXPECT_EQ(a.updates(), 2);
+}
+
+TEST_F(SyncPushesOnServers, AreNotAskedForWhereTheirOptimizerHasEnded) {
+  const Strategy chief = servers_.coordinator();
+  std::vector<Variable> made;
+  {
+    const auto scope = chief.scope();
+    made.emplace_back(zeros({2}), VariableOptions{.name = "w"});
+    made.emplace_back(zeros({}, kInt64), VariableOptions{.name = "iteration", .trainable = false});
+  }
+  const SyncWorker a(servers_, 0);
+  made.pop_back();
+  const auto scope = chief.scope();
+  const Variable next(zeros({1}), {.name = "next"});  // behind the news of what has ended
+  EXPECT_NO_THROW(a.begin());
+  EXPECT_EQ(a.value(), (Numbers{0, 0}));
+}
+
+/// A worker of two variables, of so many numbers.
+struct PairWorker {
+  PairWorker(const TestServers& servers, int index, int64_t x_size = 1, int64_t y_size = 1)
+      : strategy(servers.worker(index, 3)) {
+    const auto scope = strategy.scope();
+    x = Variable(zeros({x_size}), {.name = "x"});
+    y = Variable(zeros({y_size}), {.name = "y"});
+    iterations = Variable(zeros({}, kInt64), {.name = "iteration", .trainable = false});
+    updater = variables::store_of("[test] ", x).make_updater({x, y}, {.name = "descent"});
+    count_updates_in(*updater, iterations);
+  }
+  void push(const Gradients& gradients) const {
+    updater->apply(gradients, update_rules::SgdStep{1});
+  }
+  Gradients both() const { return Gradients({{ones({1}), x}, {ones({1}), y}}); }
+
+  Strategy strategy;
+  Variable x, y, iterations;
+  std::shared_ptr<variables::Updater> updater;
+};
+
+TEST_F(SyncPushesOnServers, ThatAreRefusedLeaveNothing) {
+  const int64_t large = (int64_t{63} << 20) / 4;
+  const PairWorker a(servers_, 0, 1, large);
+  testing::expect_error<InvalidArgument>({"sync_replicas", "\"y\""}, [&] {
+    a.push(Gradients({{ones({1}), a.x}, {zeros({large}), a.y}}));
+  });
+  a.push(Gradients({{ones({1}), a.x}}));
+  EXPECT_EQ(to_vector<float>(a.x.value()), Numbers{0}) << "it has had one push";
+  EXPECT_EQ(a.iterations.value().item<int64_t>(), 0);
+}
+
+TEST_F(SyncPushesOnServers, AreLateVariableByVariable) {
+  const PairWorker fast(servers_, 0);
+  const PairWorker slow(servers_, 1);
+  const PairWorker slower(servers_, 2);
+  const auto warned = [](const PairWorker& worker, const Gradients& gradients) {
+    ::testing::internal::CaptureStderr();
+    worker.push(gradients);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  fast.push(fast.both());
+  fast.push(Gradients({{ones({1}), fast.x}}));
+  EXPECT_NE(warned(slow, slow.both()).find("in 1 of its parts"), std::string::npos);
+  EXPECT_EQ(to_vector<float>(slow.x.value()), Numbers{-1}) << "of the fast one alone";
+  EXPECT_EQ(to_vector<float>(slow.y.value()), Numbers{-1}) << "of both";
+  fast.push(Gradients({{ones({1}), fast.x}}));
+  fast.push(Gradients({{ones({1}), fast.x}}));
+  const PairWorker& other = slower;
+  EXPECT_NE(warned(other, other.both()).find("in 2 of its parts"), std::string::npos);
+  EXPECT_EQ(warned(other, other.both()), "") << "once";
+}
+
+// A gradient of what was read before an update is no part of the one behind it.
+TEST_F(SyncPushesOnServers, SayTheAgeOfAllThatTheyWereComputedFrom) {
+  const PairWorker a(servers_, 0);
+  const PairWorker b(servers_, 1);
+  begin_parameter_pass(a.strategy);
+  const Tensor recorded = a.y.value() * 2;
+  b.push(b.both());
+  b.push(b.both());
+  a.push(Gradients({{ones({1}), a.x}}));  // is told of the update
+  EXPECT_EQ(to_vector<float>(a.y.value()), Numbers{-1}) << "what the next push says it is from";
+}
+
+TEST(PushSum, SaysWhatAPushAsksFor) {
+  PushSum sum;
+  EXPECT_EQ(sum.room_for({}, 8, 2), 16U);
+  EXPECT_EQ(sum.room_for(1, 8, 2), 16U) << "a row and its number";
+  sum.add({{1}, ones({1, 2})}, 1, false);
+  EXPECT_EQ(sum.room_for(1, 8, 2), 32U);
+  EXPECT_EQ(sum.room_for(5, 8, 2), 32U) << "all there are";
+  EXPECT_EQ(sum.room_for({}, 8, 2), 48U) << "and both together";
+  sum.add(ones({2, 2}), 1);
+  EXPECT_EQ(sum.room_for({}, 8, 2), 32U) << "it is there";
+  EXPECT_EQ(sum.room_for(1, 8, 2), 64U);
+}
+
 TEST(PushSum, KeepsASnapshotsShareAndSaysItsBytes) {
   PushSum sum;
   sum.add(ones({2, 2}), 3);
