@@ -78,9 +78,12 @@ Variable made_by(const Strategy& strategy, double value) {
 }
 
 // The second program ends between its first word to the servers and that the journal forgets.
+int g_replaced = 0;
 int fail_to_replace(const char* call, const std::string& path) {
   const bool is_journal = path.find("_killed/journal") != std::string::npos;
-  if (is_journal && std::string(call) == "lock") throw Internal("the disk is full");
+  if (is_journal && std::string(call) == "lock" && ++g_replaced == 2) {
+    throw Internal("the disk is full");
+  }
   return 0;
 }
 

@@ -163,7 +163,7 @@ TEST_P(FollowedAt, TheSameOfServersWithCopies) {
 INSTANTIATE_TEST_SUITE_P(Places, FollowedAt,
                          ::testing::Values("coordinator.before_send", "coordinator.settles",
                                            "coordinator.decided", "coordinator.settled",
-                                           "coordinator.before_journal"));
+                                           "coordinator.before_journal", "journal.torn"));
 
 TEST_F(ResumedJob, OneThatStandsStillIsNotFollowed) {
   const Job job = this->job();

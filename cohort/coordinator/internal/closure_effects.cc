@@ -17,6 +17,7 @@ namespace {
 
 // As long as a call to a group of servers may take, which finds another one of them meanwhile.
 constexpr std::chrono::minutes kMostSettling{1};
+constexpr std::chrono::seconds kRetryPause{1};
 
 constexpr const char* kFromCheckpoint = "restart the job from its last checkpoint";
 // Where the journal has it.
@@ -111,12 +112,15 @@ void ClosureEffects::retry_ends() {
   std::map<uint64_t, std::exception_ptr> unwritten;
   {
     const base::MutexLock lock(mutex_);
+    if (unwritten_.empty() || std::chrono::steady_clock::now() < retries_at_) return;
     unwritten = unwritten_;
   }
   for (const auto& [closure, error] : unwritten) {
     try {
       journal_->end(closure, error);
     } catch (const Error&) {
+      const base::MutexLock lock(mutex_);
+      retries_at_ = std::chrono::steady_clock::now() + kRetryPause;
       return;
     }
     const base::MutexLock lock(mutex_);

@@ -8,6 +8,7 @@
 //   effects.end(id);
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -86,6 +87,8 @@ class ClosureEffects {
   std::set<uint64_t> ended_ COHORT_GUARDED_BY(mutex_);    // the other way round
   // With what they have ended, where that could not be written down.
   std::map<uint64_t, std::exception_ptr> unwritten_ COHORT_GUARDED_BY(mutex_);
+  // Who schedules does not wait for a full disk each time.
+  std::chrono::steady_clock::time_point retries_at_ COHORT_GUARDED_BY(mutex_) = {};
   std::map<uint64_t, JournalKey> keys_ COHORT_GUARDED_BY(mutex_);  // of those that have an id
 };
 

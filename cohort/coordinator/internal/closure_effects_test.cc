@@ -9,10 +9,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cohort/base/failpoint.h"
@@ -187,6 +189,26 @@ TEST_F(ClosureEffectsTest, AnEndThatCouldNotBeWrittenIsWrittenLater) {
   EXPECT_EQ(value(), 2);
   journal->forget_finished();
   EXPECT_FALSE(journal->find(key_of("a")));
+}
+
+// The program's thread does not wait for the full disk with each function that it schedules.
+TEST_F(ClosureEffectsTest, AnEndIsTriedAgainOnceASecond) {
+  const auto journal = open_journal();
+  journal->begin(11, 1, false);
+  ClosureEffects effects(servers_, journal);
+  RunAnswer answer = run(effects, "a");
+  fail_write_of_journal(2);
+  settle(effects, answer);
+  effects.end(answer.calls[0].id);
+  fail_write_of_journal(1);
+  effects.go_on();
+  EXPECT_EQ(g_failing_write, 0);
+  for (int i = 0; i < 10; ++i) effects.go_on();
+  EXPECT_EQ(g_failing_write, 0) << "tried again at once";
+  base::g_fault_hook = nullptr;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  effects.go_on();
+  EXPECT_EQ(number_in(journal->find(key_of("a"))), 7);
 }
 
 TEST_F(ClosureEffectsTest, OneThatIsCancelledBehindItsDecisionKeepsItsId) {

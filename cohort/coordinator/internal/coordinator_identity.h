@@ -18,7 +18,7 @@ struct CoordinatorIdentity {
 /// What a task tells a coordinator before that begins.
 struct NewestCoordinator {
   uint64_t generation = 0;  ///< The newest that has greeted it.
-  uint64_t origin = 0;      ///< The session in which its state began; 0: in none yet.
+  uint64_t origin = 0;      ///< The session with which that one goes on, or its own; 0: none has.
 };
 inline uint64_t newest_generation(const std::vector<NewestCoordinator>& all) {
   uint64_t out = 0;

@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* kJournalOperation = "journal";
 constexpr uint64_t kJournalVersion = 2;
+constexpr uint64_t kPiece = uint64_t{1} << 20;  // of what is copied
 enum class JournalRecord : uint8_t { kBegin = 1, kDecided, kEnded, kFinished };
 // More functions than one process numbers.
 constexpr uint64_t kOneRange = uint64_t{1} << 32;
@@ -133,36 +134,38 @@ void Journal::lock_folder() {
 
 void Journal::read_all() {
   const base::MutexLock lock(mutex_);
+  open_file();
+  const checkpoint::InputFile file(kJournalOperation, path_);
   uint64_t at = 0;
-  if (std::filesystem::exists(path_)) {
-    const checkpoint::InputFile file(kJournalOperation, path_);
-    while (const std::optional<JournalFrame> frame = frame_at(file, at)) {
-      take(frame->record, {at + kFrameHead, frame->record.size()});
-      at += frame->bytes;
-    }
-    if (const std::optional<uint64_t> behind = told_behind(file, at)) {
-      throw DataLoss(
-          str_cat("[journal] expected whole records from the first byte to the last, got damage at "
-                  "byte ",
-                  at, " of ", path_, ", and at byte ", *behind,
-                  " a record that says that it was told; remove the file, and start the job from "
-                  "its last checkpoint"));
-    }
+  while (const std::optional<JournalFrame> frame = frame_at(file, at)) {
+    // In front of the first one nothing was told; in version 1 a record's length stood there.
+    COHORT_CHECK_STATE(at > 0 || frame->told == 0, "[journal] expected a journal of version ",
+                       kJournalVersion, ", got one of version 1 in ", path_,
+                       "; go on with the program that wrote it, or remove the file, and start the "
+                       "job from its last checkpoint");
+    take(frame->record, {at + kFrameHead, frame->record.size()});
+    at += frame->bytes;
   }
-  open_file(at);
+  if (const std::optional<uint64_t> behind = told_behind(file, at)) {
+    throw DataLoss(
+        str_cat("[journal] expected whole records from the first byte to the last, got damage at "
+                "byte ",
+                at, " of ", path_, ", and at byte ", *behind,
+                " a record that says that it was told; remove the file, and start the job from "
+                "its last checkpoint"));
+  }
+  end_ = synced_ = at;
+  if (at < file.size()) rewrite(at, "");  // who may be writing that record has another file then
 }
 
-void Journal::open_file(uint64_t end) {
-  const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+// As long as this process has it, nobody but it writes there: who comes makes a file of its own.
+void Journal::open_file() {
+  const int descriptor = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   auto file = std::make_unique<checkpoint::OutputFile>(kJournalOperation, descriptor, path_);
-  if (::ftruncate(descriptor, static_cast<off_t>(end)) != 0) {
-    checkpoint::throw_system(kJournalOperation, path_, errno);
-  }
   file->flush();
   checkpoint::flush_folder(kJournalOperation, options_.folder);
   file_ = std::move(file);
   descriptor_ = descriptor;
-  end_ = synced_ = end;
 }
 
 void Journal::take(const std::string& record, const Place& place) {
@@ -208,12 +211,12 @@ void Journal::take(const std::string& record, const Place& place) {
 
 // The lock does not hold on each file system: who has stood still there finds another one's records
 // behind its own, or another file.
-void Journal::check_alone() const {
+void Journal::check_alone(uint64_t size) const {
   struct stat mine {};
   struct stat named {};
   const bool is_there = ::fstat(descriptor_, &mine) == 0 && ::stat(path_.c_str(), &named) == 0;
   COHORT_CHECK_STATE(is_there && mine.st_dev == named.st_dev && mine.st_ino == named.st_ino &&
-                         static_cast<uint64_t>(mine.st_size) == end_,
+                         static_cast<uint64_t>(mine.st_size) == size,
                      "[journal] expected that nobody else writes ", path_,
                      ", but another chief has begun with it, or it was removed. End this program; "
                      "the other one has the job");
@@ -221,21 +224,25 @@ void Journal::check_alone() const {
 
 Journal::Place Journal::append(const EncodedValues& record) {
   if (broken_) std::rethrow_exception(broken_);
-  check_alone();
+  check_alone(end_);
   const std::string bytes = to_payload(record).text();
   const std::string all = framed(told(), bytes);
+  // One call, but where a test wants it torn.
+  const std::size_t first = base::g_failpoint_hook != nullptr ? kFrameHead : all.size();
   try {
     if (const int error = base::fault("write", path_)) {
       file_->write(all.data(), all.size() / 2);
       checkpoint::throw_system(kJournalOperation, path_, error);
     }
-    file_->write(all.data(), kFrameHead);
+    file_->write(all.data(), first);
     base::failpoint("journal.torn");
-    file_->write(all.data() + kFrameHead, all.size() - kFrameHead);
+    if (first < all.size()) file_->write(all.data() + first, all.size() - first);
   } catch (const Error&) {
     if (::ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) broken_ = std::current_exception();
     throw;
   }
+  // Before anybody is told: who makes a file of its own reads this one to its end behind that.
+  check_alone(end_ + all.size());
   const Place out{end_ + kFrameHead, bytes.size()};
   end_ += all.size();
   take(bytes, out);
@@ -305,8 +312,8 @@ void Journal::begin(uint64_t session, uint64_t generation, bool resumes) {
   wait_until_synced();
   const uint64_t base = range_behind(last_closure_);
   if (!resumes) return replace(begin_record(false, false, base, generation, session));
-  append(begin_record(true, has_work_, base, generation, origin_));
-  sync_to(end_);
+  check_alone(end_);
+  rewrite(end_, to_payload(begin_record(true, has_work_, base, generation, origin_)).text());
 }
 
 // Gives up the mutex: what replace() is told is computed behind it.
@@ -316,18 +323,64 @@ void Journal::wait_until_synced() {
 }
 
 void Journal::replace(const EncodedValues& record) {
-  check_alone();
-  const std::string bytes = to_payload(record).text();
-  const std::string all = framed(0, bytes);
+  check_alone(end_);
+  rewrite(0, to_payload(record).text());
+}
+
+std::string Journal::bytes_of_file(uint64_t first, uint64_t end) const {
+  std::string out(end - first, '\0');
+  for (std::size_t done = 0; done < out.size();) {
+    const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done,
+                                static_cast<off_t>(first + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) checkpoint::throw_system(kJournalOperation, path_, errno);
+    if (got == 0) out.resize(done);  // it was cut off there
+    done += static_cast<std::size_t>(got);
+  }
+  return out;
+}
+
+// Who writes in the file of before counts there until this one has the name, and not behind that.
+void Journal::take_late(const std::string& bytes) {
+  if (bytes.empty()) return;
+  file_->write(bytes.data(), bytes.size());
+  check_alone(end_ + bytes.size());
+  const checkpoint::InputFile file(kJournalOperation, path_);
+  while (const std::optional<JournalFrame> frame = frame_at(file, end_)) {
+    take(frame->record, {end_ + kFrameHead, frame->record.size()});
+    end_ += frame->bytes;
+  }
+  if (::ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) {
+    checkpoint::throw_system(kJournalOperation, path_, errno);
+  }
+  file_->flush();
+  synced_ = end_;
+}
+
+void Journal::rewrite(uint64_t kept, const std::string& record) {
+  const uint64_t end = end_;
+  const std::string frame = record.empty() ? "" : framed(std::min(kept, told()), record);
   checkpoint::AtomicFile next(kJournalOperation, path_);
-  next.file().write(all.data(), all.size());
+  for (uint64_t at = 0; at < kept; at += kPiece) {
+    const std::string piece = bytes_of_file(at, std::min(kept, at + kPiece));
+    next.file().write(piece.data(), piece.size());
+  }
+  next.file().write(frame.data(), frame.size());
   next.file().flush();  // a full disk leaves the file of before
   try {
     next.commit();
-    open_file(all.size());
+    struct stat before {};
+    if (::fstat(descriptor_, &before) != 0) {
+      checkpoint::throw_system(kJournalOperation, path_, errno);
+    }
+    const auto size = static_cast<uint64_t>(before.st_size);
+    const std::string late = bytes_of_file(end, std::max(end, size));
+    open_file();
+    end_ = synced_ = kept + frame.size();
     ++replaced_;
     synced_again_.notify_all();
-    take(bytes, {kFrameHead, bytes.size()});
+    if (!record.empty()) take(record, {kept + kFrameHead, record.size()});
+    if (kept > 0) take_late(late);
   } catch (...) {
     // Which of the two files has the name now is not known, nor what lasts.
     broken_ = std::current_exception();
@@ -405,7 +458,7 @@ std::optional<EncodedValues> Journal::find(const JournalKey& key) const {
   const Entry& entry = found->second;
   check_same(entry.key, key);
   if (!entry.error.empty()) throw Error(ErrorCode::kUnknown, entry.error);
-  check_alone();  // its places are those of its own file
+  check_alone(end_);  // its places are those of its own file
   const checkpoint::InputFile file(kJournalOperation, path_);
   std::string record(entry.record.bytes, '\0');
   file.read(entry.record.first, record.data(), record.size());

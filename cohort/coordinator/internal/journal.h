@@ -46,8 +46,8 @@ class Journal {
   /// What was written last, and is not whole, is cut off with all behind it, as far as nobody was
   /// told it: what was on its way to the disk together may get there in any order.
   /// A process's children do not have it.
-  /// Errors: FailedPrecondition where another process has it; DataLoss that says where, for damage
-  ///         to what somebody was told.
+  /// Errors: FailedPrecondition where another process has it, and for a file of another version;
+  ///         DataLoss that says where, for damage to what somebody was told.
   explicit Journal(Options options);
   ~Journal();
   Journal(const Journal&) = delete;
@@ -61,7 +61,8 @@ class Journal {
   uint64_t generation() const;
   /// Before servers hear of the session and the generation: numbers of its functions are those
   /// behind last_closure() from here on, which no process before it has had. Without `resumes`
-  /// variables are new ones, and everything is forgotten.
+  /// variables are new ones, and everything is forgotten. The file is a new one in either case:
+  /// what a process before it still writes is in none, and that one hears of it.
   void begin(uint64_t session, uint64_t generation, bool resumes);
 
   /// The function counts, and servers are going to be told. `key` may be without an id.
@@ -109,11 +110,17 @@ class Journal {
   void wait_until_synced() COHORT_REQUIRES(mutex_);
   /// Behind wait_until_synced(), without a wait between them.
   void replace(const EncodedValues& record) COHORT_REQUIRES(mutex_);
-  void check_alone() const COHORT_REQUIRES(mutex_);
+  /// A new file of the first `kept` bytes, the record if it is not empty, and, if any are kept,
+  /// what somebody has written in the file of before meanwhile.
+  void rewrite(uint64_t kept, const std::string& record) COHORT_REQUIRES(mutex_);
+  std::string bytes_of_file(uint64_t first, uint64_t end) const COHORT_REQUIRES(mutex_);
+  void take_late(const std::string& bytes) COHORT_REQUIRES(mutex_);
+  /// Where the file has so many bytes.
+  void check_alone(uint64_t size) const COHORT_REQUIRES(mutex_);
   /// Up to where somebody was told what stands there.
   uint64_t told() const COHORT_REQUIRES(mutex_) { return options_.sync ? synced_ : end_; }
   void take(const std::string& record, const Place& place) COHORT_REQUIRES(mutex_);
-  void open_file(uint64_t end) COHORT_REQUIRES(mutex_);
+  void open_file() COHORT_REQUIRES(mutex_);
   Place append(const EncodedValues& record) COHORT_REQUIRES(mutex_);
   void sync_to(uint64_t end) COHORT_REQUIRES(mutex_);
 

@@ -10,15 +10,18 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/failpoint.h"
 #include "cohort/base/strings.h"
+#include "cohort/coordinator/internal/journal_frames.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::coordinator {
@@ -185,6 +188,78 @@ TEST_F(JournalTest, OneThatWasFollowedWritesNothingMore) {
     EXPECT_EQ(second->generation(), 2);
     EXPECT_EQ(second->origin(), is_resumed ? 11 : 12);
   }
+}
+
+std::string g_journal_folder;
+std::unique_ptr<Journal> g_following;
+void follow_there(const char* place) {
+  if (std::string(place) != "journal.torn" || g_following) return;
+  std::filesystem::remove(g_journal_folder + "/lock");
+  g_following = std::make_unique<Journal>(Journal::Options{.folder = g_journal_folder});
+  g_following->begin(12, 2, true);
+}
+
+// It stands still between two parts of a record.
+TEST_F(JournalTest, OneThatIsFollowedWhileItWritesWritesInNoOtherFile) {
+  write_some();
+  const auto first = open();
+  g_journal_folder = folder_;
+  const auto hook = base::g_failpoint_hook.exchange(&follow_there);
+  expect_error<FailedPrecondition>({"another chief has begun"},
+                                   [&] { first->finish(key("late"), encoded(1)); });
+  base::g_failpoint_hook = hook;
+  const auto second = std::move(g_following);
+  ASSERT_NE(second, nullptr);
+  EXPECT_FALSE(second->find(key("late")));
+  second->finish(key("second"), encoded(7));
+  EXPECT_EQ(decoded(*second->find(key("second"))), 7);
+  EXPECT_EQ(decoded(*second->find(key("once"))), 2);
+  second->end(6, nullptr);
+  EXPECT_EQ(decoded(*second->find(key("open"))), 3);
+}
+
+Journal* g_followed = nullptr;
+int write_meanwhile(const char* call, const std::string& /*path*/) {
+  if (std::string(call) != "lock" || g_followed == nullptr) return 0;
+  std::exchange(g_followed, nullptr)->finish(key("meanwhile"), encoded(6));
+  return 0;
+}
+
+// While the next one's file is made: it was told, and so the next one has to know it.
+TEST_F(JournalTest, WhatIsWrittenBeforeTheNextOneHasTheFileIsNotLost) {
+  write_some();
+  const auto first = open();
+  std::filesystem::remove(folder_ + "/lock");
+  {
+    const auto second = open();
+    g_followed = first.get();
+    base::g_fault_hook = &write_meanwhile;
+    second->begin(12, 2, true);
+    base::g_fault_hook = nullptr;
+    ASSERT_EQ(g_followed, nullptr) << "it has written";
+    EXPECT_EQ(decoded(*second->find(key("meanwhile"))), 6);
+    second->finish(key("second"), encoded(7));
+    EXPECT_THROW(first->finish(key("late"), encoded(1)), FailedPrecondition);
+  }
+  const auto third = open();
+  EXPECT_EQ(decoded(*third->find(key("meanwhile"))), 6);
+  EXPECT_EQ(decoded(*third->find(key("second"))), 7);
+  EXPECT_EQ(third->generation(), 2);
+}
+
+TEST_F(JournalTest, AnotherVersionIsNamed) {
+  ValueWriter begin;  // as version 1 had it, without a number in front
+  begin.byte(1);
+  begin.number(1);
+  const std::string record = to_payload(std::move(begin).finish()).text();
+  uint64_t front = 0;
+  std::memcpy(&front, record.data(), sizeof front);
+  const std::string frame = framed(front, record.substr(sizeof front));
+  std::filesystem::create_directories(folder_);
+  std::ofstream(file(), std::ios::binary) << frame;
+  expect_error<FailedPrecondition>({"a journal of version 2", "of version 1", file()},
+                                   [&] { open(); });
+  EXPECT_EQ(std::filesystem::file_size(file()), frame.size());
 }
 
 TEST_F(JournalTest, AProgramMayChangeItsFolder) {
@@ -361,14 +436,16 @@ TEST_F(JournalTest, AHoleInWhatNobodyWasToldIsCutOff) {
 // Without the disk's word each record counts when it is written.
 TEST_F(JournalTest, WithoutSyncAHoleIsDamage) {
   const Journal::Options options{.folder = folder_, .sync = false};
+  std::uintmax_t begun = 0;
   {
     Journal journal(options);
     journal.begin(11, 1, false);
+    begun = std::filesystem::file_size(file());
     journal.finish(key("one"), encoded(1));
     journal.finish(key("two"), encoded(2));
   }
   std::fstream out(file(), std::ios::in | std::ios::out | std::ios::binary);
-  out.seekp(200);
+  out.seekp(static_cast<std::streamoff>(begun) + 50);
   out.put('x');
   out.close();
   expect_error<DataLoss>({"damage at byte"}, [&] { Journal journal(options); });

@@ -161,7 +161,7 @@ rpc::Payload TaskService::newest() const {
   const base::MutexLock lock(mutex_);
   rpc::MessageWriter out;
   out.number(generation_);
-  out.number(origin_);
+  out.number(claimed_origin_);
   return rpc::Payload(out.str());
 }
 
@@ -171,20 +171,19 @@ void TaskService::hello(const Greeting& greeting, const rpc::RpcReply& reply) {
                      " runs another program than the coordinator: ", difference,
                      ". Start all tasks from the same build");
   const CoordinatorIdentity& who = greeting.who;
-  bool is_resumed = false;
-  bool is_anew = false;
-  {
-    const base::MutexLock lock(mutex_);
-    if (session_ != who.session && who.generation <= generation_) {
-      throw superseded_error(who.generation, generation_);
-    }
-    is_resumed = who.origin != 0 && origin_ == who.origin;
-    is_anew = !is_resumed && origin_ != who.session;
-    if (is_anew) origin_ = who.session;
-    session_ = who.session;
-    generation_ = who.generation;
-    heard_ = std::chrono::steady_clock::now();
+  // One step with what is forgotten: the same chief's next greeting, which forgets nothing, must
+  // not be answered before it, nor must the next chief's.
+  const base::MutexLock lock(mutex_);
+  if (session_ != who.session && who.generation <= generation_) {
+    throw superseded_error(who.generation, generation_);
   }
+  const bool is_resumed = who.origin != 0 && origin_ == who.origin;
+  const bool is_anew = !is_resumed && origin_ != who.session;
+  if (is_anew) origin_ = who.session;
+  session_ = who.session;
+  generation_ = who.generation;
+  claimed_origin_ = who.origin != 0 ? who.origin : who.session;
+  heard_ = std::chrono::steady_clock::now();
   rpc::MessageWriter out;
   out.number(incarnation_);
   out.number(is_resumed ? 1 : 0);

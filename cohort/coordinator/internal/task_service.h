@@ -60,8 +60,9 @@ class TaskService {
     /// Whether that holds for the first word, too; else the first coordinator is waited for.
     bool ends_alone = false;
     /// A coordinator has greeted, which is answered by `then`, when nothing of one before it is
-    /// under way here any more; is_anew: what is here is to be forgotten ahead of it. On a thread
-    /// that must not be blocked. Unset: at once.
+    /// under way here any more; is_anew: what is here is to be forgotten ahead of it. One greeting
+    /// at a time, in their order. On a thread that must not be blocked; it does not come back to
+    /// this object. Unset: at once.
     std::function<void(uint64_t generation, bool is_anew, std::function<void()> then)> on_greeting =
         {};
     /// What it is like, on a thread that must not be blocked; its incarnation and memory are added.
@@ -93,6 +94,9 @@ class TaskService {
   // In which its state began, kept by those that go on with it; 0: in none yet. An empty task that
   // has only heard of a session has nothing of the one that this session resumes.
   uint64_t origin_ COHORT_GUARDED_BY(mutex_) = 0;
+  // The one that the newest coordinator goes on with, whether this task has anything of it or not:
+  // its journal has been begun with by that one.
+  uint64_t claimed_origin_ COHORT_GUARDED_BY(mutex_) = 0;
   std::chrono::steady_clock::time_point heard_ COHORT_GUARDED_BY(mutex_);
   bool is_over_ COHORT_GUARDED_BY(mutex_) = false;
 };

@@ -50,9 +50,11 @@ class GenerationFence {
 
   /// Calls of generations before it are refused from here on. `then`: when none of them is being
   /// done any more, perhaps at once; it does not come back to this object. Order: as they are said.
+  /// Errors: FailedPrecondition where another chief has followed; `then` is not called.
   void raise(uint64_t generation, std::function<void()> then) {
     const base::MutexLock lock(mutex_);
-    if (generation > newest_) newest_ = generation;
+    if (generation < newest_) throw superseded_error(generation, newest_);
+    newest_ = generation;
     waiting_.emplace_back(generation, std::move(then));
     tell_waiting();
   }
