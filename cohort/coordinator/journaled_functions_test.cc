@@ -151,6 +151,21 @@ TEST_F(JournaledFunctions, AJournalThatHasMissedAChiefIsRefused) {
   std::filesystem::remove_all(old);
 }
 
+// All that have heard of the chiefs before are workers.
+TEST(CoordinatorStart, FollowsAChiefOfWhichNewServersDoNotKnow) {
+  TestCluster cluster(1, 1);
+  const auto begin = [&] {
+    return ParameterServerStrategy(
+        {.cluster_resolver = std::make_shared<SimpleClusterResolver>(cluster.spec())});
+  };
+  begin();
+  begin();
+  cluster.stop("ps", 0);
+  cluster.start("ps", 0);
+  const ParameterServerStrategy third = begin();
+  EXPECT_EQ(made_by(third, 5).value().item<double>(), 5);
+}
+
 // Whether the directory, which is on the first server, has one of this name.
 bool is_there(const ClusterSpec& spec, const std::string& name) {
   internal::rpc::RpcClient client(

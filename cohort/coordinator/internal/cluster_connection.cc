@@ -122,18 +122,15 @@ struct ClusterConnection::Impl {
     const rpc::Payload answer = client(task)->call("task.hello", to_payload(greeting),
                                                    {.timeout = timeout, .wait_for_server = true});
     const HelloAnswer hello = hello_answer_of(answer);
+    GroupFacts known;
     {
       const base::MutexLock lock(mutex);
       task.incarnation = hello.incarnation;
       task.is_resumed = hello.is_resumed;
+      known = groups;
     }
     board->found(task.name, hello.incarnation);
     const bool is_ps = &task >= servers.data() && &task < servers.data() + servers.size();
-    GroupFacts known;
-    {
-      const base::MutexLock lock(mutex);
-      known = groups;
-    }
     if (is_ps && known.replicas > 0) tell_group_facts(*client(task), known, timeout);
   }
 
@@ -197,14 +194,27 @@ struct ClusterConnection::Impl {
     }
   }
 
-  // Who it is depends on who was there: it follows all of them.
+  // Who it is depends on who was there: it follows all of them, also those of whom only workers
+  // have heard, because all servers are new. Where servers know of one, they hear of this one
+  // without waiting for a worker that stands still.
   void begin(Clock::time_point limit) {
     std::vector<NewestCoordinator> newest;
-    for (Task& task : servers) {
-      wait_for(task, limit, [&] {
+    const auto ask = [&](Task& task, Clock::time_point until) {
+      wait_for(task, until, [&] {
         newest.push_back(newest_of(client(task)->call(
             "task.newest", rpc::Payload(), {.timeout = kOneTry, .wait_for_server = true})));
       });
+    };
+    for (Task& task : servers) ask(task, limit);
+    const bool is_known = newest_generation(newest) > 0;
+    const auto last_try = Clock::now() + kSayMissing;
+    for (Task& task : workers) {
+      if (is_known && Clock::now() >= last_try) break;
+      try {
+        ask(task, is_known ? Clock::now() : limit);
+      } catch (const DeadlineExceeded&) {
+        if (!is_known) throw;
+      }
     }
     identity = options.begin ? options.begin(newest)
                              : CoordinatorIdentity{.session = random_session(),
