@@ -3,11 +3,11 @@
 // Calls to a server on the same machine through memory that both share: the same methods, messages
 // and handlers as over gRPC (server.h), without sockets and their copies.
 //
-//   client                     one lane                          server
-//   places: writes the     ┌───────────────────┐   a thread of its own: runs the handler, which
-//   request, waits for  ──▶│ memfd, 35 places  │◀── reads the request where it lies, and writes the
-//   the answer there       │ one unix socket   │   answer there
-//                          └───────────────────┘
+// client                     one lane                          server
+// places: writes the     ┌───────────────────┐   a thread of its own: runs the handler, which
+// request, waits for  ──▶│ memfd, 35 places  │◀── reads the request where it lies, and writes the
+// the answer there       │ one unix socket   │   answer there
+//                        └───────────────────┘
 //
 // What a server offers it says over gRPC ("rpc.lane"): a socket, and the methods that may come this
 // way. Both ends of the socket have to be of one user, and the client shows there the proof that it
