@@ -6,6 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 
 #include "cohort/keras/layers/internal/kernels.h"
@@ -166,10 +170,21 @@ void kernel_gradient_on_device(Tensor& out, const Tensor& x, const Tensor& g, bo
   }
 }
 
+#if defined(__x86_64__)
+// Clang 14's __builtin_cpu_supports() does not know it.
+bool has_amx_bfloat16() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1U << 22U)) != 0;
+}
+#endif
+
 bool multiplies_bfloat16_fast() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_is("intel") != 0) return __builtin_cpu_supports("amx-bf16") != 0;
+  if (__builtin_cpu_is("intel") != 0) return has_amx_bfloat16();
   return __builtin_cpu_supports("avx512bf16") != 0;
 #else
   return true;
