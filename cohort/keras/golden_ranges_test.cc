@@ -256,7 +256,8 @@ TEST_P(GoldenRangesOf, AreThoseOfKeras) {
   if (found == nullptr) found = base.find("config");
   const bool is_whole = found == nullptr || !found->contains("module");
   const Config& object = is_whole ? base : *found;
-  for (const auto& [option, values] : GetParam().config.at("options").members()) {
+  for (const auto& [name, values] : GetParam().config.at("options").members()) {
+    const auto& option = name;  // Clang 14's lambdas capture no structured bindings
     for (const Config& one : values.list()) {
       const Config& value = one.list().at(0);
       const Outcome ours =
