@@ -157,6 +157,7 @@ struct RpcClient::Impl {
   }
 
   const RpcClientOptions options;
+  const bool takes_lanes = options.lanes && lanes_are_allowed();
   ClaimsSigner signer;
   base::Mutex mutex;
   std::condition_variable_any changed;
@@ -193,7 +194,7 @@ void RpcClient::set_claims(RpcClaims claims) {
 
 LaneStart RpcClient::start_in_lane(const std::string& method, const Payload& request,
                                    const RpcCallOptions& options) {
-  if (!impl_->options.lanes || !lanes_are_allowed()) return {};
+  if (!impl_->takes_lanes) return {};
   const auto deadline = Clock::now() + options.timeout;
   const std::shared_ptr<Lane> lane = impl_->door.lane(options.timeout);
   if (!lane) return {};
