@@ -95,6 +95,14 @@ class ClosureEffectsTest : public ::testing::Test {
   static void settle(ClosureEffects& effects, RunAnswer& answer) {
     effects.settle(0, answer, [] { return false; });
   }
+  /// The same, which has counted, and ended, but the journal could not take that.
+  RunAnswer end_unwritten(ClosureEffects& effects, const std::string& id) const {
+    RunAnswer answer = run(effects, id);
+    fail_write_of_journal(2);  // behind what says that it is decided
+    settle(effects, answer);
+    effects.end(answer.calls[0].id);
+    return answer;
+  }
   /// Functions that throw: the second tells servers that the first has ended.
   void let_others_fail(ClosureEffects& effects) const {
     for (const char* id : {"b", "c"}) {
@@ -155,10 +163,7 @@ TEST_F(ClosureEffectsTest, AnEndThatCannotBeWrittenIsLeftToTheNextProcess) {
     const auto journal = open_journal();
     journal->begin(11, 1, false);
     ClosureEffects effects(servers_, journal);
-    RunAnswer answer = run(effects, "a");
-    fail_write_of_journal(2);  // behind what says that it is decided
-    settle(effects, answer);
-    effects.end(answer.calls[0].id);
+    const RunAnswer answer = end_unwritten(effects, "a");
     EXPECT_EQ(value(), 1);
     expect_error(ErrorCode::kUnknown, {"schedule_exactly_once"},
                  [&] { std::rethrow_exception(answer.calls[0].error); });
@@ -174,10 +179,7 @@ TEST_F(ClosureEffectsTest, AnEndThatCouldNotBeWrittenIsWrittenLater) {
   const auto journal = open_journal();
   journal->begin(11, 1, false);
   ClosureEffects effects(servers_, journal);
-  RunAnswer answer = run(effects, "a");
-  fail_write_of_journal(2);  // behind what says that it is decided
-  settle(effects, answer);
-  effects.end(answer.calls[0].id);
+  end_unwritten(effects, "a");
   expect_error<FailedPrecondition>({"still to be told"}, [&] { journal->forget_finished(); });
   base::g_fault_hook = nullptr;
   effects.go_on();
@@ -196,10 +198,7 @@ TEST_F(ClosureEffectsTest, AnEndIsTriedAgainOnceASecond) {
   const auto journal = open_journal();
   journal->begin(11, 1, false);
   ClosureEffects effects(servers_, journal);
-  RunAnswer answer = run(effects, "a");
-  fail_write_of_journal(2);
-  settle(effects, answer);
-  effects.end(answer.calls[0].id);
+  end_unwritten(effects, "a");
   fail_write_of_journal(1);
   effects.go_on();
   EXPECT_EQ(g_failing_write, 0);

@@ -26,7 +26,6 @@ using cohort::internal::collectives::CallSignature;
 using cohort::internal::collectives::Carrier;
 using cohort::internal::collectives::Collective;
 using cohort::internal::collectives::ExchangeKey;
-using Numbers = std::vector<double>;
 using Hook = std::function<void(int layer)>;
 
 constexpr int kLayers = 7;
@@ -56,13 +55,7 @@ class Chain {
                 : optimizer_.apply_gradients(tape.gradient(loss, layers_));
     });
   }
-  Numbers numbers() const {
-    Numbers out;
-    for (const Variable& v : layers_) {
-      for (const double x : to_vector<double>(v.value().to(kFloat64))) out.push_back(x);
-    }
-    return out;
-  }
+  Numbers numbers() const { return numbers_of(layers_); }
 
  private:
   const Strategy strategy_;

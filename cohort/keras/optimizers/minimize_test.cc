@@ -26,7 +26,6 @@ using cohort::internal::collectives::CallSignature;
 using cohort::internal::collectives::Carrier;
 using cohort::internal::collectives::Collective;
 using cohort::internal::collectives::ExchangeKey;
-using Numbers = std::vector<double>;
 
 /// What the loss of a replica's step is made of.
 struct Case {
@@ -112,13 +111,7 @@ class Program {
     }
     return out;
   }
-  Numbers of_one_copy() const {
-    Numbers out;
-    for (const Variable& v : variables_) {
-      for (const double x : to_vector<double>(v.value().to(kFloat64))) out.push_back(x);
-    }
-    return out;
-  }
+  Numbers of_one_copy() const { return numbers_of(variables_); }
 
  private:
   static Tensor matmul(const Tensor& a, const Tensor& b) { return a.matmul(b); }

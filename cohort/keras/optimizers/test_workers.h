@@ -14,6 +14,7 @@
 #include "cohort/strategy/internal/local_strategy.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/variables/variable.h"
 
 namespace cohort::keras {
 
@@ -22,6 +23,16 @@ constexpr int64_t kEachAlone = 64;  // bytes: every variable is a bucket, or sev
 inline std::vector<Device> devices_of(int replicas) {
   std::vector<Device> out;
   for (int r = 0; r < replicas; ++r) out.emplace_back("CPU:" + std::to_string(r));
+  return out;
+}
+
+using Numbers = std::vector<double>;
+/// Of all variables, in their order; of mirrored ones the first copy's.
+inline Numbers numbers_of(const std::vector<Variable>& variables) {
+  Numbers out;
+  for (const Variable& v : variables) {
+    for (const double x : to_vector<double>(v.value().to(kFloat64))) out.push_back(x);
+  }
   return out;
 }
 
