@@ -35,7 +35,8 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, const std::string& d
           int64_t steps) {
   const ParameterServerStrategy strategy({.cluster_resolver = resolver, .replicas = 2});
   const auto scope = strategy.scope();
-  keras::Sequential model({keras::Dense(1, {.use_bias = false})});
+  // From zero, so that every step of Adagrad makes the weights larger than they were at first.
+  keras::Sequential model({keras::Dense(1, {.use_bias = false, .kernel_initializer = "zeros"})});
   keras::Adagrad optimizer({.learning_rate = 0.01, .initial_accumulator_value = 0});
   model.compile({.optimizer = optimizer, .loss = "mae", .steps_per_execution = 5});
   std::printf("begins\n");
