@@ -116,6 +116,19 @@ TEST_F(OverSsh, MoreTasksThanSlotsAreRefused) {
   EXPECT_TRUE(flag.says("expected a host as 'name slots=2'")) << flag.text;
 }
 
+TEST_F(OverSsh, ALineForEachSlotIsAddedUpAndWhatIsNoFieldIsRefused) {
+  const Ran lines = run_there("127.0.0.2\n127.0.0.3 slots=1 max_slots=9\n127.0.0.2\n",
+                              "-- sh -c 'echo $RANK $GROUP_RANK $LOCAL_RANK'");
+  EXPECT_EQ(lines.code, 0) << lines.text;
+  EXPECT_TRUE(lines.has("[worker 1] 1 0 1") && lines.has("[worker 2] 2 1 0")) << lines.text;
+  // They would be one slot each.
+  for (const char* line : {"127.0.0.2 slot=2\n", "127.0.0.2 slots = 2\n", "127.0.0.2 2\n"}) {
+    const Ran ran = run_there(line, "-- true");
+    EXPECT_EQ(ran.code, 1) << line << ran.text;
+    EXPECT_TRUE(ran.says("expected a host as 'name slots=2'")) << line << ran.text;
+  }
+}
+
 TEST_F(OverSsh, AHostThatCannotBeReachedIsNamed) {
   const Ran ran = run("--hosts 127.0.0.2 --ssh /bin/false -- true");
   EXPECT_EQ(ran.code, 1);

@@ -134,6 +134,14 @@ TEST(Cohortrun, ARangeOfNodesIsRefused) {
   EXPECT_TRUE(ran.says("--nnodes 4")) << ran.text;
 }
 
+// Each of them would be a job of its own.
+TEST(Cohortrun, ARankWithoutItsNumberOfNodesIsRefused) {
+  const Ran ran = run("--node-rank 1 --rdzv-endpoint 127.0.0.1:29400 --nproc-per-node 1 -- true");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_TRUE(ran.says("expected --node-rank below --nnodes 1, got 1")) << ran.text;
+  EXPECT_EQ(run("--standalone --node-rank 1 --nproc-per-node 1 -- true").code, 0);
+}
+
 TEST(Cohortrun, BeyondThisHostNothingIsSentInTheOpen) {
   const Ran ran = run("--nnodes 2 --node-rank 1 --rdzv-endpoint example.com:29400 -- true");
   EXPECT_EQ(ran.code, 1);
@@ -173,6 +181,23 @@ TEST(Cohortrun, GrandchildrenAreEndedWhenTheGraceIsOver) {
   }
 }
 
+// Killed, it can end nobody: tasks that are shells would leave what they have started, also what
+// does not hear SIGTERM.
+TEST(Cohortrun, WhatTasksHaveStartedEndsWhereCohortrunIsKilled) {
+  for (const char* hears : {"", "trap \\\"\\\" TERM; "}) {
+    const Folder folder;
+    const std::string at = folder.path();
+    const Ran ran = run_shell(cohort::str_cat(
+        COHORTRUN, " --workers 1 --grace 1 -- sh -c 'sh -c \"", hears, "echo \\$\\$ > ", at,
+        "/new; mv ", at, "/new ", at, "/pid; exec sleep 1000\"; true' & until [ -e ", at,
+        "/pid ]; do sleep 0.01; done; kill -9 $!; wait $!; echo code $?; for i in $(seq 1000); do "
+        "kill -0 $(cat ",
+        at, "/pid) 2> /dev/null || break; sleep 0.01; done; kill -9 $(cat ", at,
+        "/pid) 2> /dev/null || echo ended"));
+    EXPECT_TRUE(ran.has("code 137") && ran.has("ended")) << hears << ran.text;
+  }
+}
+
 // Its output is a pipe that nobody reads. It holds back what its tasks write, and hears SIGTERM.
 TEST(Cohortrun, AFullPipeStopsNothingButTheTasksThatFillIt) {
   Folder folder;
@@ -207,6 +232,19 @@ TEST(Cohortrun, WritesTheLinesOfEachTaskIntoItsOwnFiles) {
   EXPECT_EQ(folder.read(job + "/attempt_0/worker_0/stdout.log"), "out 0\n");
   EXPECT_EQ(folder.read(job + "/attempt_0/worker_1/stdout.log"), "out 1\n");
   EXPECT_EQ(folder.read(job + "/attempt_0/worker_1/stderr.log"), "err 1\n");
+}
+
+// As on a full disk.
+TEST(Cohortrun, AFileThatTakesNoMoreIsNamed) {
+  const Folder folder;
+  const Ran ran =
+      run_shell("trap \"\" XFSZ; ulimit -f 8; " COHORTRUN " --workers 1 --rdzv-id full --log-dir " +
+                folder.path() +
+                " --redirects 3 -- sh -c 'yes 0123456789 | head -c 100000; echo last; "
+                "echo its end >&2'");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(ran.says("cohortrun: failed to write to " + folder.path() + "/full_")) << ran.text;
+  EXPECT_TRUE(ran.says("stdout.log (--log-dir): File too large")) << ran.text;
 }
 
 TEST(Cohortrun, ItsHelpSaysWhatItDoes) {

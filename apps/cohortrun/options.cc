@@ -235,13 +235,14 @@ void read_tasks(const Texts& t, Options* o) {
 
 void read_endpoint(const Texts& t, Options* o) {
   o->endpoint = t.endpoint.empty() ? str_cat(t.master_addr, ":", t.master_port) : t.endpoint;
-  if (o->nodes == 1) return;
-  const Endpoint at = endpoint_of(o->endpoint, kDefaultPort, "--rdzv-endpoint");
-  o->endpoint = str_cat(at.host, ":", at.port);
-  if (o->node_rank >= o->nodes) {
+  // Also of one: each of several hosts would train alone if they were not told how many they are.
+  if (o->node_rank >= o->nodes && !t.standalone) {
     throw std::runtime_error(
         str_cat("expected --node-rank below --nnodes ", o->nodes, ", got ", o->node_rank));
   }
+  if (o->nodes == 1) return;
+  const Endpoint at = endpoint_of(o->endpoint, kDefaultPort, "--rdzv-endpoint");
+  o->endpoint = str_cat(at.host, ":", at.port);
   const SecuritySettings& security = o->settings.security;
   const bool is_proved = !security.own.token.empty() || security.own.has_tls();
   if (!security.allow_insecure && !is_proved && !is_loopback(at.host)) {
@@ -365,15 +366,26 @@ std::vector<Host> hosts_of(const std::string& text) {
       slots = name.substr(colon + 1);
       name.resize(colon);
     }
+    bool all_known = true;
     for (std::string word; words >> word;) {
-      if (word.rfind("slots=", 0) == 0) slots = word.substr(6);
+      if (word.rfind("slots=", 0) == 0) {
+        slots = word.substr(6);
+      } else {  // Open MPI's bound of what it may start beyond the slots
+        all_known &= word.rfind("max_slots=", 0) == 0 || word.rfind("max-slots=", 0) == 0;
+      }
     }
     // A name that begins with a dash would be a flag of ssh.
-    if (name.empty() || name[0] == '-' || slots.empty() || slots.size() > 4 ||
+    if (name.empty() || name[0] == '-' || slots.empty() || slots.size() > 4 || !all_known ||
         slots.find_first_not_of("0123456789") != std::string::npos || std::stoi(slots) < 1) {
       throw std::runtime_error(str_cat("expected a host as 'name slots=2', got \"", line, "\""));
     }
-    hosts.push_back({.name = name, .slots = std::stoi(slots)});
+    const auto same = std::find_if(hosts.begin(), hosts.end(),
+                                   [&](const Host& each) { return each.name == name; });
+    if (same == hosts.end()) {
+      hosts.push_back({.name = name, .slots = std::stoi(slots)});
+    } else {  // a line for each slot, as some schedulers write it
+      same->slots += std::stoi(slots);
+    }
   }
   if (hosts.empty()) throw std::runtime_error("expected at least 1 host, got none");
   return hosts;

@@ -23,12 +23,18 @@ using cohort::str_cat;
 constexpr std::size_t kLongestLine = std::size_t{64} << 10;
 constexpr std::size_t kLongestTailLine = 400;
 
-void write_all(int to, std::string_view text) {
+// 0, or why the rest was not written.
+int write_all(int to, std::string_view text) {
   while (!text.empty()) {
     const ssize_t now = ::write(to, text.data(), text.size());
     if (now > 0) text.remove_prefix(static_cast<std::size_t>(now));
-    if (now < 0 && errno != EINTR) return;  // there is no room any more
+    if (now < 0 && errno != EINTR) return errno;
   }
+  return 0;
+}
+
+std::string log_path(int stream, const std::string& directory) {
+  return str_cat(directory, stream == 1 ? "/stdout.log" : "/stderr.log");
 }
 
 std::string prefix_of(int stream, const OutputPlace& place, Prefix prefix) {
@@ -51,7 +57,7 @@ std::string prefix_of(int stream, const OutputPlace& place, Prefix prefix) {
 int open_log(int stream, const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  const std::string path = str_cat(directory, stream == 1 ? "/stdout.log" : "/stderr.log");
+  const std::string path = log_path(stream, directory);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) {
     throw std::runtime_error(
@@ -135,13 +141,17 @@ LineOutput::LineOutput(int stream, const OutputPlace& place, const OutputOptions
   if (place.directory.empty()) return;
   const int only = streams_of(place.local_rank, options.redirects, options.redirects_of);
   const int also = streams_of(place.local_rank, options.tee, options.tee_of);
-  if (((only | also) & stream) != 0) file_ = open_log(stream, place.directory);
+  if (((only | also) & stream) != 0) {
+    file_ = open_log(stream, place.directory);
+    path_ = log_path(stream, place.directory);
+  }
   if ((only & ~also & stream) != 0) console_ = -1;
 }
 
 LineOutput::LineOutput(LineOutput&& other) noexcept
     : console_(other.console_),
       file_(std::exchange(other.file_, -1)),
+      path_(std::move(other.path_)),
       prefix_(std::move(other.prefix_)),
       unwritten_(std::move(other.unwritten_)),
       tail_(std::move(other.tail_)) {}
@@ -151,7 +161,11 @@ LineOutput::~LineOutput() {
 }
 
 void LineOutput::write(std::string_view bytes) {
-  if (file_ >= 0) write_all(file_, bytes);
+  const int error = file_ >= 0 ? write_all(file_, bytes) : 0;
+  if (error != 0 && !std::exchange(is_cut_, true)) {
+    Console::of(2).write(str_cat("cohortrun: failed to write to ", path_, " (--log-dir): ",
+                                 std::strerror(error), "; it lacks lines from here on\n"));
+  }
   unwritten_ += bytes;
   pass_on_lines();
 }

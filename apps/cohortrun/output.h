@@ -77,7 +77,7 @@ class LineOutput {
   LineOutput(LineOutput&& other) noexcept;
   LineOutput& operator=(LineOutput&&) = delete;
 
-  /// Passes on whole lines. Blocks: never, but for a disk.
+  /// Passes on whole lines; says once if its file takes no more. Blocks: never, but for a disk.
   void write(std::string_view bytes);
   /// Passes on a last line without its end.
   void finish();
@@ -89,6 +89,8 @@ class LineOutput {
 
   int console_;  // -1: not there
   int file_ = -1;
+  std::string path_;     // of file_
+  bool is_cut_ = false;  // not all is in it
   std::string prefix_;
   std::string unwritten_;  // the beginning of a line
   std::deque<std::string> tail_;

@@ -144,7 +144,9 @@ void Signals::unblock() {
 }
 
 ProcessGroup::ProcessGroup(Settings settings, OutputSink sink)
-    : settings_(std::move(settings)), sink_(std::move(sink)) {}
+    : settings_(std::move(settings)), sink_(std::move(sink)), guardian_(settings_.grace) {
+  is_no_ones(guardian_.pid());
+}
 
 ProcessGroup::~ProcessGroup() {
   signal_all(SIGKILL);
@@ -190,6 +192,7 @@ void ProcessGroup::start_one(const ProcessSpec& spec, std::size_t number) {
     throw std::runtime_error(str_cat("expected a process, got: ", std::strerror(error)));
   }
   ::setpgid(pid, pid);  // whoever of the two is first
+  guardian_.begins(pid);
   if (number == processes_.size()) processes_.emplace_back();
   processes_[number] = {.pid = pid};
 }
@@ -255,7 +258,11 @@ void ProcessGroup::read(Stream& stream) {
 void ProcessGroup::end_left(pid_t who) {
   const bool is_known =
       std::any_of(left_.begin(), left_.end(), [&](const Left& each) { return each.who == who; });
-  if (is_known || ::kill(who, SIGTERM) != 0) return;
+  if (is_known) return;
+  if (::kill(who, SIGTERM) != 0) {
+    if (who < 0) guardian_.has_ended(-who);
+    return;
+  }
   ::kill(who, SIGCONT);
   left_.push_back({.who = who, .kill_at = Clock::now() + settings_.grace});
 }
@@ -269,9 +276,11 @@ void ProcessGroup::look_at_what_is_left() {
     // An orphan. While a process lives it may be one that this has put there.
     if (::waitpid(child, nullptr, WNOHANG) == 0 && !any_alive()) end_left(child);
   }
-  std::erase_if(left_, [](const Left& each) {
+  std::erase_if(left_, [this](const Left& each) {
     if (Clock::now() >= each.kill_at) ::kill(each.who, SIGKILL);
-    return ::kill(each.who, 0) != 0 || Clock::now() >= each.kill_at + kDiesWithin;
+    const bool is_gone = ::kill(each.who, 0) != 0;
+    if (is_gone && each.who < 0) guardian_.has_ended(-each.who);
+    return is_gone || Clock::now() >= each.kill_at + kDiesWithin;
   });
 }
 

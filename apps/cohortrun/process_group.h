@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "guardian.h"
+
 namespace cohortrun {
 
 using Clock = std::chrono::steady_clock;
@@ -44,6 +46,7 @@ struct ProcessSpec {
 /// Takes what a process writes (stream 1 or 2); no bytes: nothing more comes.
 using OutputSink = std::function<void(std::size_t process, int stream, std::string_view bytes)>;
 
+/// Where this process is killed, they are ended all the same (guardian.h).
 class ProcessGroup {
  public:
   struct Settings {
@@ -52,6 +55,7 @@ class ProcessGroup {
     std::chrono::seconds grace{30};  ///< Between SIGTERM and SIGKILL.
     bool no_input = false;           ///< Standard input is cohortrun's own.
   };
+  /// Errors: as start().
   ProcessGroup(Settings settings, OutputSink sink);
   ~ProcessGroup();  ///< Kills what still lives.
   ProcessGroup(const ProcessGroup&) = delete;
@@ -108,6 +112,7 @@ class ProcessGroup {
 
   const Settings settings_;
   const OutputSink sink_;
+  const Guardian guardian_;
   std::vector<Process> processes_;
   std::vector<Stream> streams_;
   std::vector<Left> left_;
