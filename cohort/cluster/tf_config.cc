@@ -15,6 +15,8 @@ using nlohmann::json;
 
 constexpr int kLargestIndex = 99'999;
 constexpr std::size_t kLongestConfig = std::size_t{16} << 20;
+// Far more than a cluster has; what an error shows is written by functions that call themselves.
+constexpr int kDeepest = 100;
 
 // A value of a variable's JSON, and where it stands: "TF_CONFIG.cluster.worker[1]".
 struct Place {
@@ -52,8 +54,13 @@ Config read_config() {
   if (!text) return config;
   COHORT_CHECK_ARG(text->size() <= kLongestConfig, "[tf_config] expected at most ", kLongestConfig,
                    " bytes in ", config.variable, ", got ", text->size());
+  const auto check_depth = [&](int depth, json::parse_event_t, const json&) {
+    COHORT_CHECK_ARG(depth <= kDeepest, "[tf_config] expected ", config.variable,
+                     " to have at most ", kDeepest, " levels, got more");
+    return true;
+  };
   try {
-    config.parsed = json::parse(*text);
+    config.parsed = json::parse(*text, check_depth);
   } catch (const json::exception& e) {
     throw InvalidArgument(
         str_cat("[tf_config] expected ", config.variable, " to be JSON, got: ", e.what()));
@@ -98,8 +105,9 @@ std::map<int, std::string> tasks_at(const Place& job) {
   if (!job.value->is_object()) job.fail("a list of addresses, or an object of them by index");
   for (const auto& [key, value] : job.value->items()) {
     const json index = key;
-    tasks[index_of({&index, str_cat(job.path, " (index)")})] =
-        Place{&value, str_cat(job.path, ".", key)}.text(kAddress);
+    const Place task{&value, str_cat(job.path, ".", key)};
+    const int number = index_of({&index, str_cat(job.path, " (index)")});
+    if (!tasks.emplace(number, task.text(kAddress)).second) task.fail("each index once");  // "01"
   }
   return tasks;
 }

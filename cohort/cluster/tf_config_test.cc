@@ -125,6 +125,8 @@ TEST(TFConfigClusterResolver, ErrorsNameThePlace) {
       {R"({"cluster": {"worker": {"x": "a:1"}}})", "TF_CONFIG.cluster.worker", "\"x\""},
       {R"({"cluster": {"worker": {"-1": "a:1"}}})", "TF_CONFIG.cluster.worker", "\"-1\""},
       {R"({"cluster": {"worker": {"2000000000": "a:1"}}})", "TF_CONFIG.cluster.worker", "99999"},
+      {R"({"cluster": {"worker": {"1": "a:1", "01": "b:1"}}})", "each index once",
+       "TF_CONFIG.cluster.worker.1"},
       {R"({"cluster": {"master": ["a:1"], "chief": ["b:1"]}})", "the chief's", "TF_CONFIG.cluster"},
       {R"({"task": []})", "TF_CONFIG.task, got []"},
       {R"({"task": {"type": 3, "index": 0}})", "TF_CONFIG.task.type, got 3"},
@@ -140,6 +142,18 @@ TEST(TFConfigClusterResolver, ErrorsNameThePlace) {
       resolver.cluster_spec();
       resolver.task_id();
     });
+  }
+}
+
+// What an error shows of a value is written level by level, on the stack.
+TEST(TFConfigClusterResolver, WhatIsTooDeepIsRefused) {
+  constexpr std::size_t kLevels = 60'000;  // as many as a variable may hold
+  const std::string text = std::string(kLevels, '[') + std::string(kLevels, ']');
+  for (const char* variable : {"TF_CONFIG", "CLUSTER_SPEC"}) {
+    const JobVariables variables{{variable, text.c_str()}};
+    const TFConfigClusterResolver resolver;
+    expect_error<InvalidArgument>({variable, "at most 100 levels"},
+                                  [&] { resolver.cluster_spec(); });
   }
 }
 
