@@ -236,6 +236,16 @@ TEST_F(AmongNodes, ANodeOfAnotherJobIsRefusedAndOneThatDoesNotComeIsCounted) {
   EXPECT_FALSE(ran.says("started")) << ran.text;
 }
 
+TEST_F(AmongNodes, AnotherNumberOfNodesIsRefused) {
+  const Ran ran = run_shell(str_cat(COHORTRUN, " --nnodes 3 --rdzv-endpoint 127.0.0.1:", port_,
+                                    " --node-rank 1 -- echo started & ",
+                                    node("--node-rank 0 --rdzv-timeout 3", "echo started"),
+                                    "; echo head $?; wait $!; echo other $?"));
+  EXPECT_TRUE(ran.says("expected --nnodes 2, as the first node has it, got 3")) << ran.text;
+  EXPECT_TRUE(ran.has("head 1") && ran.has("other 1")) << ran.text;
+  EXPECT_FALSE(ran.says("started")) << ran.text;
+}
+
 // Nobody reads what the second one writes before the job is over.
 TEST_F(AmongNodes, WhatWaitsForAReaderIsNotLostWithTheNode) {
   const Folder folder;

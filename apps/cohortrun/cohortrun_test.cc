@@ -37,6 +37,16 @@ TEST(Cohortrun, ALastLineWithoutItsEndIsPassedOn) {
 }
 
 // The others would run for ever.
+// What cohortrun opens would get their numbers.
+TEST(Cohortrun, StandardStreamsMayBeClosed) {
+  for (const char* closed : {">&-", "2>&-", "<&- >&- 2>&-"}) {
+    const Ran ran = run_shell(cohort::str_cat("timeout 20 ", COHORTRUN,
+                                              " --workers 2 -- sh -c 'echo out; echo err >&2' ",
+                                              closed, "; echo code $?"));
+    EXPECT_TRUE(ran.has("code 0")) << closed << ran.text;
+  }
+}
+
 TEST(Cohortrun, OneThatFailsEndsTheOthersAndIsNamed) {
   const Ran ran = run("--workers 3 -- sh -c '[ $RANK = 1 ] && exit 7; sleep 1000'");
   EXPECT_EQ(ran.code, 7) << ran.text;

@@ -15,7 +15,7 @@ namespace {
 using cohort::str_cat;
 using nlohmann::json;
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 // Who has not said yet who it is; more than that many wait outside.
 constexpr std::size_t kMostGuests = 64;
 constexpr std::chrono::seconds kRefusalLimit{1};
@@ -25,8 +25,11 @@ constexpr const char* kLater = "later";
 }  // namespace
 
 std::string to_json(const Hello& hello) {
-  return json{
-      {"version", kVersion}, {"job", hello.job}, {"node", hello.node_rank}, {"slots", hello.slots}}
+  return json{{"version", kVersion},
+              {"job", hello.job},
+              {"node", hello.node_rank},
+              {"slots", hello.slots},
+              {"nodes", hello.nodes}}
       .dump();
 }
 
@@ -57,12 +60,17 @@ std::string Door::let_in(Guest& guest, const std::string& text,
     hello.job = parsed.at("job").get<std::string>();
     hello.node_rank = parsed.at("node").get<int>();
     hello.slots = parsed.at("slots").get<int>();
+    hello.nodes = parsed.at("nodes").get<int>();
   } catch (const json::exception&) {
     return "expected a cohortrun's greeting";
   }
   if (hello.job != job_) {
     return str_cat("expected a node of job \"", job_, "\" (--rdzv-id), got one of \"", hello.job,
                    "\"");
+  }
+  // Some would begin without those for whom the others wait.
+  if (hello.nodes != nodes_) {
+    return str_cat("expected --nnodes ", nodes_, ", as the first node has it, got ", hello.nodes);
   }
   if (hello.slots < 1 || hello.slots > 10'000) return "expected 1 to 10000 tasks";
   if (hello.node_rank >= nodes_) {

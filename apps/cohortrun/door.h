@@ -18,6 +18,7 @@ struct Hello {
   std::string job = {};  ///< --rdzv-id
   int node_rank = -1;    ///< -1: the next one that is free
   int slots = 1;
+  int nodes = 0;  ///< --nnodes
 };
 std::string to_json(const Hello& hello);
 

@@ -3,6 +3,7 @@
 // Starts a program in several processes of one or more hosts, which train together:
 //
 //   cohortrun --workers 2 -- ./multi_worker_mnist --epochs 3
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -107,9 +108,11 @@ int run_as_follower(Options o, const Endpoint& at, Signals& signals) {
                                      " s, got nobody"));
   }
   o.local.host = o.local_addr.empty() ? own_address : o.local_addr;
-  channel->send(Kind::kHello,
-                to_json(Hello{.job = o.job, .node_rank = o.node_rank, .slots = o.nproc_per_node}),
-                std::chrono::seconds(5));
+  channel->send(
+      Kind::kHello,
+      to_json(Hello{
+          .job = o.job, .node_rank = o.node_rank, .slots = o.nproc_per_node, .nodes = o.nodes}),
+      std::chrono::seconds(5));
   return follow_head(std::move(*channel), o.local, o.nproc_per_node, false, signals);
 }
 
@@ -141,7 +144,16 @@ int run_among_nodes(const Options& o, Signals& signals) {
   return run_as_follower(o, at, signals);
 }
 
+// Those that are closed (>&-): what is opened next would get their numbers, and all that is written
+// there.
+void open_standard_streams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
 int run(int argc, char** argv) {
+  open_standard_streams();
   int exit_code = 0;
   std::optional<Options> options = read_options(argc, argv, &exit_code);
   if (!options) return exit_code;
