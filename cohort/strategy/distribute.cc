@@ -91,6 +91,7 @@ void place_parts(DistributedInput& input, const StrategyExtended& extended,
 struct Share {
   Dataset dataset;
   SplitPlan plan;
+  AutoShardPolicy applied = AutoShardPolicy::kData;  ///< Of several workers.
 };
 
 Share share_of(const Dataset& dataset, SplitPlan plan, bool contiguous) {
@@ -108,7 +109,7 @@ Share share_of(const Dataset& dataset, SplitPlan plan, bool contiguous) {
       COHORT_CHECK_ARG(!weighted, kDistribute,
                        " expected replica_weights of several workers with AutoShardPolicy::kData "
                        "or kAuto, got a dataset whose workers read batches of their own");
-      return {std::move(own.dataset), plan};
+      return {std::move(own.dataset), plan, own.applied};
     }
   }
   plan.choice = contiguous ? PieceChoice::kConsecutive : PieceChoice::kEveryNth;
@@ -117,7 +118,8 @@ Share share_of(const Dataset& dataset, SplitPlan plan, bool contiguous) {
 
 /// Lets iterators agree on the end, where workers may have unlike numbers of steps.
 void agree_on_end(DistributedInput& input, const std::shared_ptr<StrategyExtended>& extended) {
-  if (input.steps.cardinality() == kInfiniteCardinality) return;
+  const bool ends = input.steps.cardinality() != kInfiniteCardinality;
+  if (!ends && !extended->parameter_store()->reaches_workers()) return;
   input.any_worker = [extended](bool here) { return extended->any_worker(here); };
 }
 
@@ -129,6 +131,38 @@ void tell_errors(DistributedInput& input, const std::shared_ptr<StrategyExtended
     extended->reach("[distributed_iterator.next] ")
         .others->guard("distributed_iterator.next", body);
   };
+}
+
+/// "parts of 5 batches of 8 rows that all read", or "batches of its own, by files".
+std::string sharing_text(const Share& share) {
+  switch (share.applied) {
+    case AutoShardPolicy::kFile:
+      return "batches of its own, by files";
+    case AutoShardPolicy::kHint:
+      return "batches of its own, by a hint";
+    case AutoShardPolicy::kOff:
+      return "batches of its own (AutoShardPolicy kOff)";
+    default:
+      break;
+  }
+  const int64_t batches = share.dataset.cardinality();
+  const int64_t rows = share.dataset.batch_rows();
+  std::string text = "parts of batches that all read";
+  if (rows != kUnknownDim) text += str_cat(", of ", rows, " rows");
+  if (batches >= 0) text += str_cat(", ", batches, " of them");
+  return batches == kInfiniteCardinality ? text + ", without end" : text;
+}
+
+/// Workers have to share the data in one way; and what all read has to be the same.
+void check_same_sharing(StrategyExtended& extended, const Share& share) {
+  if (!extended.parameter_store()->reaches_workers()) return;
+  internal::collectives::Communicator* const others = extended.reach(kDistribute).others;
+  if (others == nullptr) return;
+  internal::collectives::check_same_on_workers(
+      *others, "[strategy.distribute_dataset] ",
+      "data (all workers read the same, and take their parts of each batch, unless it is of files; "
+      "where each makes its own: AutoShardPolicy::kOff, or distribute_datasets_from_function)",
+      sharing_text(share));
 }
 
 /// "shuffle seed 5": of each node that draws.
@@ -202,6 +236,7 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
                                 .index = context.input_pipeline_id,
                                 .weights = options.replica_weights},
                                options.contiguous_shards);
+  check_same_sharing(extended, share);
   if (share.plan.batch_is_step()) check_same_order(extended, share.dataset);
   const Dataset ahead = read_ahead(extended, share.dataset, options, 1);
   const bool is_plain = context.num_replicas_in_sync == 1;

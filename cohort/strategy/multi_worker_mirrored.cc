@@ -226,7 +226,8 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
       const TaskName task = task_of(*options.cluster_resolver, spec);
       // An evaluator is a cluster of its own.
       is_evaluator = task.type == "evaluator";
-      if (!is_evaluator && internal::cluster::worker_count(spec, task) > 1) {
+      // Not by their number: one whose others are not named would train alone.
+      if (!is_evaluator && internal::cluster::worker_addresses(spec).size() > 1) {
         communicator = connect(options, spec, task);
         agree_on_seed(*communicator);
         workers_here = workers_on_these_cores(*communicator);

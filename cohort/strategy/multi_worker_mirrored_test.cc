@@ -107,6 +107,10 @@ TEST(MultiWorkerMirrored, RefusesWhatIsNoClusterOfWorkers) {
   expect_error<InvalidArgument>({"`task_id` 5 exceeds"}, make(options_of(two, "worker", 5)));
   expect_error<InvalidArgument>({"'ps'", "ParameterServerStrategy"},
                                 make(options_of(two, "ps", 0)));
+  // As Kubeflow's workers that come and go have it: each would train alone.
+  const ClusterSpec itself = ClusterSpec::sparse({{"worker", {{3, "localhost:4"}}}});
+  expect_error<InvalidArgument>({"the addresses of all tasks of job 'worker'", "localhost:4"},
+                                make(options_of(itself, "worker", 3)));
   const ClusterSpec far({{"worker", {"192.0.2.1:2222", "192.0.2.2:2222"}}});
   expect_error<InvalidArgument>({"192.0.2.1:2222", "allow_insecure"},
                                 make(options_of(far, "worker", 0)));

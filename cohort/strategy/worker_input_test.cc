@@ -24,6 +24,8 @@ constexpr auto kLimit = std::chrono::seconds(60);
 constexpr int kSteps = 6;
 constexpr int kFails = 2;
 
+Tensor ones_of_a_batch() { return ones({3}); }
+
 int worker_of(const Strategy& s) { return s.extended().layout().worker(); }
 
 // When worker 1 fails in a step that worker 0 has ended: before that one reads the next step, which
@@ -99,6 +101,54 @@ TEST(WorkerInput, UnlikeOrdersAreAnErrorThatNamesTheSeeds) {
           [&] { shuffled(1 + worker_of(s)); });
       EXPECT_EQ(shuffled(7).cardinality(), 5);
     });
+  });
+}
+
+// Each would go on with other batches than the others, or wait for what they do not send.
+TEST(WorkerInput, UnlikeDataIsAnErrorThatNamesBoth) {
+  run_with_deadline(kLimit, [] {
+    Workers(2, 1).each([](const Strategy& s) {
+      const int me = worker_of(s);
+      const auto expect_unlike = [&](const std::string& first, const std::string& second,
+                                     const Dataset& data) {
+        expect_error<FailedPrecondition>(
+            {"[strategy.distribute_dataset] expected the same data", "AutoShardPolicy::kOff",
+             first + " on worker 0", second + " on worker 1"},
+            [&] { s.distribute_dataset(data); });
+      };
+      expect_unlike("of 4 rows, 5 of them", "of 4 rows, 6 of them",
+                    Dataset::range(20 + 4 * me).batch(4));
+      expect_unlike("of 4 rows, 5 of them", "of 5 rows, 4 of them",
+                    Dataset::range(20).batch(4 + me));
+      const Dataset numbers = Dataset::range(20).batch(4);
+      expect_unlike("of 4 rows, without end", "of 4 rows, 5 of them",
+                    me == 0 ? numbers.repeat() : numbers);
+      expect_unlike(
+          "batches of its own (AutoShardPolicy kOff)", "of 4 rows, 5 of them",
+          me == 0 ? numbers.with_options({.auto_shard_policy = AutoShardPolicy::kOff}) : numbers);
+      EXPECT_EQ(s.distribute_dataset(numbers).cardinality(), 5);
+    });
+  });
+}
+
+// The worker whose data has no end takes part in the question whether anybody has more.
+TEST(WorkerInput, DataOfOneWorkerMayEndAndThatOfAnotherNot) {
+  run_with_deadline(kLimit, [] {
+    const auto sums = Workers(2, 1).run([](const Strategy& s) {
+      const auto data = s.distribute_datasets_from_function([](const InputContext& context) {
+        const Dataset ones = Dataset::from_tensors(ones_of_a_batch()).repeat(2);
+        return context.input_pipeline_id == 0 ? ones.repeat() : ones;
+      });
+      DistributedIterator steps = data.make_iterator();
+      std::vector<float> all;
+      for (int step = 0; step < 4; ++step) {
+        const auto rows = s.run([](const Tensor& x) { return x.sum(); }, steps.get_next());
+        all.push_back(s.reduce(ReduceOp::kSum, rows).item<float>());
+      }
+      return all;
+    });
+    EXPECT_EQ(sums[0], (std::vector<float>{6, 6, 3, 3}));
+    EXPECT_EQ(sums[1], sums[0]);
   });
 }
 
