@@ -10,6 +10,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/fit_position.h"
@@ -93,14 +94,77 @@ keras::Verbose Trainer::verbose_here(keras::Verbose asked) const {
   return prints ? resolve_verbose(asked) : keras::Verbose::kSilent;
 }
 
-Trainer::News Trainer::tell(News here) const {
+namespace {
+
+// Where all of `count` numbers are one, the sum of their squares is its square as often.
+bool are_one(int64_t sum, int64_t squares, int count) {
+  const auto all = static_cast<uint64_t>(sum);
+  return static_cast<uint64_t>(squares) * static_cast<uint64_t>(count) == all * all;
+}
+
+}  // namespace
+
+// Numbers of unlike places are unlike.
+int64_t Trainer::number_of(Telling at, int64_t step) const {
+  const int64_t epoch = position_ == nullptr ? 0 : position_->epoch;
+  return (epoch & 0x3ff) << 16 | (step & 0x1fff) << 3 | static_cast<int64_t>(at);
+}
+
+void Trainer::check_same_place(Telling at, int64_t step) const {
+  const int64_t epoch = position_ == nullptr ? 0 : position_->epoch + 1;
+  std::string place;
+  switch (at) {
+    case Telling::kStep:
+      place = str_cat("step ", step, " of epoch ", epoch);
+      break;
+    case Telling::kTestStep:
+      place = str_cat("step ", step, " of an evaluation");
+      break;
+    case Telling::kStepsEnd:
+      place = str_cat("the last step of epoch ", epoch);
+      break;
+    case Telling::kValidated:
+      place = str_cat("the end of the validation of epoch ", epoch);
+      break;
+    case Telling::kEpochEnd:
+      place = str_cat("the end of epoch ", epoch);
+      break;
+    case Telling::kFitEnd:
+      place = "the end of fit";
+      break;
+  }
+  cohort::internal::collectives::check_same_on_workers(
+      *others_, str_cat("[", operation_, "] ").c_str(),
+      "place in training (each has to give as many epochs and steps, the same validation, and data "
+      "of the same size)",
+      place);
+}
+
+// Who is elsewhere sends as many numbers.
+Trainer::News Trainer::tell(News here, Telling at, int64_t step) const {
   if (others_ == nullptr) return here;
-  std::array<int64_t, 5> numbers = {here.rows, here.stops, here.interrupts, here.bad_losses,
-                                    here.preempted};
+  const int64_t place = number_of(at, step);
+  std::array<int64_t, 7> numbers = {here.rows,      here.stops, here.interrupts, here.bad_losses,
+                                    here.preempted, place,      place * place};
   others_->take_turn(operation_, [&] {
     others_->all_reduce(cohort::internal::collectives::bytes_of(numbers), kInt64);
   });
+  if (!are_one(numbers[5], numbers[6], others_->size())) [[unlikely]]
+    check_same_place(at, step);
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+}
+
+void Trainer::check_same_rows(int64_t rows) const {
+  if (others_ == nullptr) return;
+  std::array<int64_t, 2> numbers = {rows, rows * rows};
+  others_->take_turn(operation_, [&] {
+    others_->all_reduce(cohort::internal::collectives::bytes_of(numbers), kInt64);
+  });
+  if (are_one(numbers[0], numbers[1], others_->size())) [[likely]]
+    return;
+  cohort::internal::collectives::check_same_on_workers(
+      *others_, str_cat("[", operation_, "] ").c_str(),
+      "batch (each is given all of its rows, and takes its part)", str_cat(rows, " rows"));
 }
 
 Trainer::News Trainer::news_here(const InterruptGuard& guard, bool between_steps) const {
@@ -127,7 +191,8 @@ bool Trainer::read(InputStream& input, int most, const InterruptGuard& guard, Mo
     if (others_ != nullptr) {
       news_ = news_here(guard, /*between_steps=*/true);
       news_.rows = rows;
-      news_ = tell(news_);
+      news_ = tell(news_, mode == Mode::kTrain ? Telling::kStep : Telling::kTestStep,
+                   input.steps_taken());
       rows = news_.rows;
       preempted_ = preempted_ || news_.preempted > 0;
       const bool ends = (mode == Mode::kTrain ? news_.stops : news_.interrupts) > 0;
@@ -367,6 +432,7 @@ Logs Trainer::step_on_guarded(const Element& batch, Mode mode) {
   const int64_t rows = batch.rows();
   COHORT_CHECK_ARG(rows > 0, "[", operation_, "] expected a batch of at least 1 row, got ",
                    batch.spec().to_string());
+  check_same_rows(rows);
   if (mode == Mode::kTrain) {
     prepare_training(batch.spec());
   } else {

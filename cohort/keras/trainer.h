@@ -61,8 +61,16 @@ class Trainer {
     int64_t bad_losses = 0;  ///< That are no numbers.
     int64_t preempted = 0;   ///< Of those who are watched, see FitPosition.
   };
-  /// The sum of all workers'.
-  News tell(News here) const;
+  /// Where they do. kStep, kTestStep: ahead of one; kStepsEnd, kEpochEnd: before and behind the
+  /// validation of an epoch.
+  enum class Telling { kStep = 1, kTestStep, kStepsEnd, kValidated, kEpochEnd, kFitEnd };
+  /// The sum of all workers'. `step`: its number in the epoch.
+  /// Errors: FailedPrecondition that names two workers that are at unlike places.
+  News tell(News here, Telling at, int64_t step = 0) const;
+  int64_t number_of(Telling at, int64_t step) const;
+  void check_same_place(Telling at, int64_t step) const;
+  /// Of a batch that all workers are given. Errors: FailedPrecondition that names two of them.
+  void check_same_rows(int64_t rows) const;
   /// Between the steps of an epoch the losses of devices are not looked at: that would wait for
   /// them.
   News news_here(const InterruptGuard& guard, bool between_steps = false) const;

@@ -11,6 +11,7 @@
 #include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/scope_exit.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/keras/fit_position.h"
 #include "cohort/keras/interrupt.h"
@@ -60,6 +61,17 @@ InputStreamOptions validation_input(const keras::FitOptions& options, int k, boo
           .elsewhere = remote};
 }
 
+// What workers have to be told alike.
+std::string text_of(const keras::FitOptions& options, int epochs) {
+  const std::string steps =
+      options.steps_per_epoch ? str_cat(*options.steps_per_epoch, " steps") : "all data";
+  const std::string validation = options.validation_data
+                                     ? str_cat("validated behind every ", options.validation_freq)
+                                     : "without validation";
+  return str_cat("epochs ", options.initial_epoch + 1, " to ", epochs, ", of ", steps, " each, ",
+                 validation);
+}
+
 int last_epoch(const keras::FitOptions& options) {
   const auto most = positive_from_environment("KERAS_MAX_EPOCHS");
   return most ? static_cast<int>(std::min<int64_t>(options.epochs, *most)) : options.epochs;
@@ -95,6 +107,11 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   compiled_ = &model_.checked(operation_);
   check_options(options);
   class_weights_ = class_weight_table(options.class_weight);
+  const int epochs = last_epoch(options);
+  if (others_ != nullptr) {
+    cohort::internal::collectives::check_same_on_workers(*others_, "[fit] ", "options",
+                                                         text_of(options, epochs));
+  }
   const int k = compiled_->options.steps_per_execution;
   const bool remote = cohort::internal::coordinator::leads_workers(strategy_);
   InputStream train(strategy_, data, trained_input(options, k, remote));
@@ -107,7 +124,6 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   if (remote) build_for_workers(data, train.element_spec());
   model_.stop_training_ = false;
 
-  const int epochs = last_epoch(options);
   InputStream* const validated = validation ? &*validation : nullptr;
   Fit fit{.train = train,
           .validation = validated,
@@ -156,7 +172,7 @@ bool Trainer::run_epoch(Fit& fit, int epoch) {
   }
   fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
   const bool any = train_epoch(fit, epoch);
-  news_ = tell(news_here(fit.guard));
+  news_ = tell(news_here(fit.guard), Telling::kStepsEnd);
   if (!any) {
     const bool was_whole = fit.train.ran_out() && epoch > fit.options.initial_epoch;
     COHORT_CHECK_ARG(news_.stops > 0 || was_whole, "[fit] expected data, got an empty dataset");
@@ -164,7 +180,7 @@ bool Trainer::run_epoch(Fit& fit, int epoch) {
   }
   if (news_.bad_losses > 0) warn_once_of_loss(fit, epoch, fit.position.step);
   if (news_.interrupts == 0) end_epoch(fit, epoch);
-  news_ = tell(news_here(fit.guard));
+  news_ = tell(news_here(fit.guard), Telling::kEpochEnd);
   if (news_.interrupts > 0) return false;
   preempted_ = preempted_ || news_.preempted > 0;
   fit.position.is_over = news_.stops > 0;
@@ -190,7 +206,7 @@ void Trainer::show_position(Fit& fit, FitMoment moment) {
 // know that.
 void Trainer::show_end(Fit& fit) {
   preempted_ = fit.position.is_preempted();
-  if (others_ != nullptr) preempted_ = tell(news_here(fit.guard)).preempted > 0;
+  if (others_ != nullptr) preempted_ = tell(news_here(fit.guard), Telling::kFitEnd).preempted > 0;
   if (std::exchange(preempted_, false)) [[unlikely]]
     show_position(fit, FitMoment::kPreempted);
   show_position(fit, FitMoment::kEnd);
@@ -256,7 +272,7 @@ void Trainer::end_epoch(Fit& fit, int epoch) {
   Logs logs = step_logs().values();
   if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
     const Logs tested = validated(fit);
-    if (tell(news_here(fit.guard)).interrupts > 0) return;
+    if (tell(news_here(fit.guard), Telling::kValidated).interrupts > 0) return;
     for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));
   }
   logs = logs.sorted();
