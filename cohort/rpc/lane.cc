@@ -55,29 +55,44 @@ LaneOffer read_offer(const Payload& payload) {
   return out;
 }
 
-// The client's share of a place. It ends with the call, and with the answer that lies there.
-struct LaneCall::Hold {
-  Hold(std::shared_ptr<Lane> of, std::size_t at) : lane(std::move(of)), place(at) {}
-  ~Hold() {
-    if (!lane->process_.is_ours()) return;  // the memory is not there
-    const bool is_answered = here().state.load() == kLaneAnswered;
-    lane->uses_[place] = is_answered ? Lane::Use::kNone : Lane::Use::kGivenUp;
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-  LanePlace& here() const { return lane->memory_.place(place); }
+// A call that has a place in this lane.
+class PlaceCall final : public LaneCall {
+ public:
+  // The client's share of a place. It ends with the call, and with the answer that lies there.
+  struct Hold {
+    Hold(std::shared_ptr<Lane> of, std::size_t at) : lane(std::move(of)), place(at) {}
+    ~Hold() {
+      if (!lane->process_.is_ours()) return;  // the memory is not there
+      const bool is_answered = here().state.load() == kLaneAnswered;
+      lane->uses_[place] = is_answered ? Lane::Use::kNone : Lane::Use::kGivenUp;
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    LanePlace& here() const { return lane->memory_.place(place); }
 
-  const std::shared_ptr<Lane> lane;
-  const std::size_t place;
+    const std::shared_ptr<Lane> lane;
+    const std::size_t place;
+  };
+  PlaceCall(std::shared_ptr<Hold> hold, std::string method, LaneClock::time_point deadline)
+      : hold_(std::move(hold)), method_(std::move(method)), deadline_(deadline) {}
+
+  bool is_over() override;
+  void wait(LaneClock::time_point until) override;
+  std::optional<RpcResult> take() override;
+
+ private:
+  RpcResult error(ErrorCode code, const std::string& text) const;
+  RpcResult answer() const;
+
+  const std::shared_ptr<Hold> hold_;
+  const std::string method_;
+  const LaneClock::time_point begun_ = LaneClock::now();
+  const LaneClock::time_point deadline_;
+  LaneClock::time_point looked_ = begun_;  // whether the server lives
+  bool is_gone_ = false;
 };
 
-LaneCall::LaneCall(std::shared_ptr<Hold> hold, std::string method,
-                   std::chrono::steady_clock::time_point deadline)
-    : hold_(std::move(hold)), method_(std::move(method)), deadline_(deadline) {}
-
-LaneCall::~LaneCall() = default;
-
-bool LaneCall::is_over() {
+bool PlaceCall::is_over() {
   const Lane& lane = *hold_->lane;
   if (!lane.process_.is_ours()) is_gone_ = true;
   if (is_gone_ || hold_->here().state.load() == kLaneAnswered) return true;
@@ -89,7 +104,7 @@ bool LaneCall::is_over() {
   return is_gone_ || lane.cancelled_ || now >= deadline_;
 }
 
-void LaneCall::wait(LaneClock::time_point until) {
+void PlaceCall::wait(LaneClock::time_point until) {
   until = std::min(until, deadline_);
   while (!is_over()) {
     LanePlace& here = hold_->here();
@@ -102,11 +117,11 @@ void LaneCall::wait(LaneClock::time_point until) {
   }
 }
 
-RpcResult LaneCall::error(ErrorCode code, const std::string& text) const {
+RpcResult PlaceCall::error(ErrorCode code, const std::string& text) const {
   return {.error = call_error(hold_->lane->server_, method_, begun_, code, text)};
 }
 
-std::optional<RpcResult> LaneCall::take() {
+std::optional<RpcResult> PlaceCall::take() {
   if (!hold_->lane->process_.is_ours()) {
     return error(ErrorCode::kUnavailable, "this process is a child of the one that has asked");
   }
@@ -120,7 +135,7 @@ std::optional<RpcResult> LaneCall::take() {
   return error(ErrorCode::kDeadlineExceeded, "Deadline Exceeded");
 }
 
-RpcResult LaneCall::answer() const {
+RpcResult PlaceCall::answer() const {
   const LanePlace& here = hold_->here();
   const std::span<std::byte> all = hold_->lane->memory_.bytes(hold_->place);
   const uint32_t code = here.code.load(std::memory_order_relaxed);
@@ -194,11 +209,10 @@ LaneStart Lane::start(const std::string& method, const Payload& request, std::si
   }
   here.method.store(static_cast<uint32_t>(found - methods_.begin()), std::memory_order_relaxed);
   here.request_bytes.store(request.size(), std::memory_order_relaxed);
-  auto hold = std::make_shared<LaneCall::Hold>(shared_from_this(), *place);
+  auto hold = std::make_shared<PlaceCall::Hold>(shared_from_this(), *place);
   here.state.store(kLaneAsked);
   memory_.asked().add();
-  return {.call = std::unique_ptr<LaneCall>(
-              new LaneCall(std::move(hold), method, LaneClock::now() + timeout))};
+  return {.call = std::make_unique<PlaceCall>(std::move(hold), method, LaneClock::now() + timeout)};
 }
 
 std::shared_ptr<Lane> LaneDoor::lane(milliseconds most) {

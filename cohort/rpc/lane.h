@@ -64,33 +64,21 @@ class Lane;
 /// Threads: one uses it.
 class LaneCall {
  public:
-  ~LaneCall();
+  virtual ~LaneCall() = default;
   LaneCall(const LaneCall&) = delete;
   LaneCall& operator=(const LaneCall&) = delete;
 
   /// Whether there is an answer or an error, one of the deadline included.
-  bool is_over();
+  virtual bool is_over() = 0;
   /// Blocks: until it is over, or `until`. A server that has died is noticed within 20 ms, by this
   /// and by is_over().
-  void wait(std::chrono::steady_clock::time_point until);
-  /// Once, when it is over. Nothing: the answer had no room here; ask over gRPC.
+  virtual void wait(std::chrono::steady_clock::time_point until) = 0;
+  /// Once, when it is over. Nothing: ask over gRPC, as where the answer had no room here.
   /// Owns: the payload, the place in the lane. Errors, in it: as RpcClient's.
-  std::optional<RpcResult> take();
+  virtual std::optional<RpcResult> take() = 0;
 
- private:
-  friend class Lane;
-  struct Hold;
-  LaneCall(std::shared_ptr<Hold> hold, std::string method,
-           std::chrono::steady_clock::time_point deadline);
-  RpcResult error(ErrorCode code, const std::string& text) const;
-  RpcResult answer() const;
-
-  const std::shared_ptr<Hold> hold_;
-  const std::string method_;
-  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
-  const std::chrono::steady_clock::time_point deadline_;
-  std::chrono::steady_clock::time_point looked_ = begun_;  // whether the server lives
-  bool is_gone_ = false;
+ protected:
+  LaneCall() = default;
 };
 
 struct LaneStart {
@@ -116,7 +104,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void cancel() { cancelled_ = true; }
 
  private:
-  friend class LaneCall;
+  friend class PlaceCall;
   std::optional<std::size_t> take_place(std::size_t bytes);
 
   const LaneSocket socket_;
