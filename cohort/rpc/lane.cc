@@ -211,7 +211,7 @@ LaneStart Lane::start(const std::string& method, const Payload& request, std::si
   here.request_bytes.store(request.size(), std::memory_order_relaxed);
   auto hold = std::make_shared<PlaceCall::Hold>(shared_from_this(), *place);
   here.state.store(kLaneAsked);
-  memory_.asked().add();
+  memory_.asked(*place).add();
   return {.call = std::make_unique<PlaceCall>(std::move(hold), method, LaneClock::now() + timeout)};
 }
 

@@ -4,9 +4,9 @@
 // and handlers as over gRPC (server.h), without sockets and their copies.
 //
 // client                     one lane                          server
-// places: writes the     ┌───────────────────┐   a thread of its own: runs the handler, which
-// request, waits for  ──▶│ memfd, 35 places  │◀── reads the request where it lies, and writes the
-// the answer there       │ one unix socket   │   answer there
+// places: writes the     ┌───────────────────┐   two threads of its own, one for small calls: each
+// request, waits for  ──▶│ memfd, 35 places  │◀── runs handlers, which read the request where it
+// the answer there       │ one unix socket   │   lies, and write the answer there
 //                        └───────────────────┘
 //
 // What a server offers it says over gRPC ("rpc.lane"): a socket, and the methods that may come this

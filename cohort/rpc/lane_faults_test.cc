@@ -46,7 +46,7 @@ TEST(Lane, F8_AServerBelievesNoNumberOfAClient) {
     here.method = method;
     here.request_bytes = bytes;
     here.state.store(kLaneAsked);
-    memory.asked().add();
+    memory.asked(place).add();
     runtime::SpinBudget budget(0);
     while (here.state.load() == kLaneAsked) here.state.wait_while(kLaneAsked, budget, seconds(1));
     return here.code.load();
@@ -67,8 +67,8 @@ TEST(Lane, F8_AServerBelievesNoNumberOfAClient) {
         for (std::size_t i = 0; i < LaneMemory::kPlaces; ++i) {
           memory.place(i).is_held = static_cast<uint32_t>(i);
           memory.place(i).state.store(kLaneAsked);
+          memory.asked(i).add();
         }
-        memory.asked().add();
       }
     });
     for (int i = 0; i < 100; ++i) EXPECT_EQ(answer_of(client, "echo", "other"), "other");

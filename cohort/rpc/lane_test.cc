@@ -127,6 +127,31 @@ TEST(Lane, AnswersThatAreHeldStayAsTheyAre) {
 }
 
 // Deadlines end calls one by one, also while others come and go all the time.
+// One that takes long, as of many numbers, ends only when the small one is done.
+TEST(Lane, ASmallCallDoesNotWaitForALargeOne) {
+  std::promise<void> asked;
+  const std::shared_future<void> done = asked.get_future().share();
+  RpcServer server({.lanes = {"large", "small", "echo"}}, {{"large",
+                                                            [&](RpcRequest, RpcReply reply) {
+                                                              done.wait();
+                                                              reply.send(Payload("done"));
+                                                            }},
+                                                           {"small",
+                                                            [&](RpcRequest, RpcReply reply) {
+                                                              asked.set_value();
+                                                              reply.send(Payload("done"));
+                                                            }},
+                                                           {"echo", kEchoAll}});
+  RpcClient client({.address = server.address()});
+  ASSERT_TRUE(opens_lane(client));
+  run_with_deadline(seconds(20), [&] {
+    const auto large = begin(client, "large", Payload("x"), {.answer_bytes = std::size_t{1} << 20});
+    ASSERT_TRUE(large);
+    EXPECT_EQ(answer_of(client, "small", "x"), "done");
+    EXPECT_EQ(result_of(*large).payload.text(), "done");
+  });
+}
+
 TEST(Lane, ALateCallEndsAloneAndInTime) {
   std::vector<RpcReply> kept;
   RpcServer server({.lanes = {"wait", "echo"}},

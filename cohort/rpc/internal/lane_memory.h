@@ -86,8 +86,8 @@ class LaneMemory {
   LaneMemory& operator=(LaneMemory&&) = delete;
   ~LaneMemory();
 
-  /// The client has asked something.
-  LaneWord& asked() const { return head().asked; }
+  /// The client has asked something in a place of this one's size.
+  LaneWord& asked(std::size_t index) const { return head().asked[index < kSmallPlaces ? 0 : 1]; }
   LanePlace& place(std::size_t index) const { return head().places[index]; }
   std::span<std::byte> bytes(std::size_t index) const;
   /// Not in a child of fork: it is not there.
@@ -95,7 +95,7 @@ class LaneMemory {
 
  private:
   struct Head {
-    alignas(64) LaneWord asked;
+    std::array<LaneWord, 2> asked;  // small ones, large ones
     std::array<LanePlace, kPlaces> places;
   };
   static_assert(sizeof(Head) <= kHeadBytes);

@@ -129,10 +129,19 @@ class ServerLane {
       : board_(std::make_shared<LaneBoard>(std::move(memory))),
         caller_(std::move(caller)),
         methods_(methods),
-        thread_([this] { run(); }) {}
+        small_([this] { run(0, LaneMemory::kSmallPlaces); }) {
+    try {
+      large_ = std::thread([this] { run(LaneMemory::kSmallPlaces, LaneMemory::kPlaces); });
+    } catch (...) {  // the system gives no thread
+      end();
+      small_.join();
+      throw;
+    }
+  }
   ~ServerLane() {
     end();
-    thread_.join();
+    small_.join();
+    large_.join();
   }
   ServerLane(const ServerLane&) = delete;
   ServerLane& operator=(const ServerLane&) = delete;
@@ -140,23 +149,25 @@ class ServerLane {
   /// Blocks: never.
   void end() {
     ends_ = true;
-    board_->memory.asked().add();
+    board_->memory.asked(0).add();
+    board_->memory.asked(LaneMemory::kSmallPlaces).add();
   }
-  bool has_ended() const { return has_ended_; }
+  bool has_ended() const { return running_ == 0; }
 
  private:
-  void run() {
+  // These places are of one size: a small call does not wait for large ones.
+  void run(std::size_t first, std::size_t last) {
     runtime::set_thread_name("cohort-lane");
     runtime::SpinBudget budget(lane_looks());
+    LaneWord& asked = board_->memory.asked(first);
     while (!ends_) {
-      LaneWord& asked = board_->memory.asked();
       const uint32_t seen = asked.load();
       bool any = false;
-      for (std::size_t i = 0; i < LaneMemory::kPlaces && !ends_; ++i) any = serve(i) || any;
+      for (std::size_t i = first; i < last && !ends_; ++i) any = serve(i) || any;
       if (!any && !ends_) asked.wait_while(seen, budget, kLaneNap);
     }
-    for (std::size_t i = 0; i < LaneMemory::kPlaces; ++i) refuse(i);
-    has_ended_ = true;
+    for (std::size_t i = first; i < last; ++i) refuse(i);
+    --running_;
   }
 
   bool is_asked(std::size_t i) const {
@@ -210,8 +221,9 @@ class ServerLane {
   const RpcClaims caller_;
   const std::vector<LaneServer::Method>& methods_;
   std::atomic<bool> ends_ = false;
-  std::atomic<bool> has_ended_ = false;
-  std::thread thread_;
+  std::atomic<int> running_ = 2;
+  std::thread small_;
+  std::thread large_;
 };
 
 LaneServer::LaneServer(std::vector<Method> methods, ClaimsVerifier* verifier)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The server's end of lanes (lane.h): one thread lets clients in and sees them go, and each lane
-// has one that runs its calls, one after the other.
+// has two that run its calls, the small ones and the large ones, one after the other.
 #pragma once
 
 #include <chrono>
