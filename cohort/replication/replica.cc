@@ -32,6 +32,8 @@ void Replica::advance(Time now) {
     ship_to_all();
     look_after_followers();
     trim();
+  } else {
+    apply_committed();
   }
   if (now < resend_due_) return;
   resend_due_ = now + options_.resend;
@@ -331,8 +333,8 @@ void Replica::on(NodeId from, const Append& append) {
     log_.cut_behind(index - 1);
     log_.append(entry);
   }
+  // Is applied by advance(), behind the acknowledgement, while the primary does so, too.
   committed_ = std::max(committed_, std::min(append.committed, index));
-  apply_committed();
   send(from, Appended{.epoch = append.epoch, .last = index});
 }
 

@@ -85,6 +85,8 @@ class Replica {
 
   /// Errors: Internal for what no sequence of messages of this protocol can bring about.
   void receive(NodeId from, const Message& message, Time now);
+  /// A backup applies here what is committed: whoever sends what receive() has left before does not
+  /// let the primary wait for that.
   void advance(Time now);
   std::vector<Outgoing> take_messages();
 
