@@ -79,6 +79,12 @@ std::shared_ptr<ParameterServers> PsGroups::connect() const {
       internal::coordinator::ParameterServersOptions{.timeout = std::chrono::minutes(1),
                                                      .are_groups = true});
   out->begin(1);
+  for (const auto& each : clients) {
+    for (int i = 0; i < 1000 && !each->has_lane() && internal::rpc::lanes_are_allowed(); ++i) {
+      each->start_in_lane("none", {}, {});
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   return out;
 }
 
@@ -92,8 +98,9 @@ int serve_group(const std::vector<std::string>& words) {
        .task = task,
        .store = words[1],
        .lease = std::chrono::milliseconds(std::stoi(words[2]))});
-  const internal::rpc::RpcServer server({.address = addresses[static_cast<std::size_t>(task)]},
-                                        hosts.methods());
+  internal::rpc::RpcServerOptions options{.address = addresses[static_cast<std::size_t>(task)]};
+  options.lanes = internal::coordinator::ReplicaHosts::lanes();
+  const internal::rpc::RpcServer server(std::move(options), hosts.methods());
   hosts.begin(kCopies, 1);
   std::printf("ready %d\n", server.port());
   std::fflush(stdout);

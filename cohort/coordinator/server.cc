@@ -93,6 +93,9 @@ struct Server::Impl {
       parameters = std::make_shared<internal::coordinator::ParameterService>();
       methods.merge(internal::coordinator::parameter_methods(parameters));
       lanes = internal::coordinator::parameter_lanes();
+      for (std::string& each : internal::coordinator::ReplicaHosts::lanes()) {
+        lanes.push_back(std::move(each));
+      }
       const char* const store = std::getenv(internal::cluster::kStoreVariable);
       replicas.emplace(
           internal::coordinator::ReplicaHosts::Options{.spec = spec,

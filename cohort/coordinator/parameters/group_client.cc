@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -22,6 +23,8 @@ namespace {
 using GroupClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kGroupPause{20};
+// What stands ahead of an answer.
+constexpr std::size_t kStatusRoom = 64;
 // Whoever says so often that it cannot answer yet may have been replaced without knowing it.
 constexpr int kMostAgains = 25;
 
@@ -32,15 +35,22 @@ uint64_t random_client() {
   return out | 1;
 }
 
+// Who it is a client knows: no server that gives numbers outlives all others.
+bool is_of_the_client(const std::string& method) {
+  return method == "ps.open" || method == "ps.close";
+}
+
 }  // namespace
 
 struct GroupClient::Impl {
+  static constexpr const char* kNobodyYet = "no server has answered";
+  class LaneCall;
   struct Call {
     std::string method;
     rpc::Payload request;
     GroupClock::time_point until;
     std::function<void(rpc::RpcResult)> done;
-    std::string last = "no server has answered";
+    std::string last = kNobodyYet;
     int agains = 0;
   };
   using Shared = std::shared_ptr<Call>;
@@ -78,6 +88,15 @@ struct GroupClient::Impl {
     call.done({.error = std::make_exception_ptr(Cancelled("[ps] the call was cancelled"))});
   }
 
+  rpc::Payload to_group(const std::string& method, const rpc::Payload& of) const {
+    rpc::MessageWriter header;
+    header.number(static_cast<uint64_t>(options.group));
+    header.text(method);
+    rpc::Payload out = message(header);
+    for (const rpc::Payload::Piece& piece : of.pieces()) out.append(piece);
+    return out;
+  }
+
   void send(const Shared& call) {
     using std::chrono::milliseconds;
     const auto left = std::chrono::duration_cast<milliseconds>(call->until - GroupClock::now());
@@ -88,12 +107,7 @@ struct GroupClient::Impl {
       member = leader;
       ++in_flight;
     }
-    rpc::MessageWriter header;
-    header.number(static_cast<uint64_t>(options.group));
-    header.text(call->method);
-    rpc::Payload request = message(header);
-    for (const rpc::Payload::Piece& piece : call->request.pieces()) request.append(piece);
-    options.members[member]->start("ps.group", std::move(request),
+    options.members[member]->start("ps.group", to_group(call->method, call->request),
                                    {.timeout = std::min(left, options.one_try)},
                                    [this, call, member](const rpc::RpcResult& result) {
                                      take(call, member, result);
@@ -104,29 +118,32 @@ struct GroupClient::Impl {
 
   // On a thread of gRPC's.
   void take(const Shared& call, std::size_t member, const rpc::RpcResult& result) {
+    std::optional<rpc::RpcResult> answer = read(member, result, call->last, call->agains);
+    answer ? call->done(std::move(*answer)) : again_later(call);
+  }
+
+  // Nothing: somebody is to be asked again.
+  std::optional<rpc::RpcResult> read(std::size_t member, const rpc::RpcResult& result,
+                                     std::string& last, int& agains) {
     try {
       if (result.error) std::rethrow_exception(result.error);
       GroupStatus status{};
       uint64_t hint = 0;
       rpc::RpcResult answer = read_group_answer(result.payload, status, hint);
-      if (status == GroupStatus::kDone || status == GroupStatus::kError) {
-        return call->done(std::move(answer));
-      }
-      call->last = str_cat("ps ", task_of(member), " does not lead them (yet)");
+      if (status == GroupStatus::kDone || status == GroupStatus::kError) return answer;
+      last = str_cat("ps ", task_of(member), " does not lead them (yet)");
       if (status == GroupStatus::kNotPrimary) look_elsewhere(member, hint);
-      if (status == GroupStatus::kAgain && ++call->agains % kMostAgains == 0) {
-        look_elsewhere(member, 0);
-      }
+      if (status == GroupStatus::kAgain && ++agains % kMostAgains == 0) look_elsewhere(member, 0);
     } catch (const Unavailable& e) {
-      call->last = e.what();
+      last = e.what();
       look_elsewhere(member, 0);
     } catch (const DeadlineExceeded& e) {
-      call->last = e.what();
+      last = e.what();
       look_elsewhere(member, 0);
     } catch (...) {
-      return call->done({.error = std::current_exception()});
+      return rpc::RpcResult{.error = std::current_exception()};
     }
-    again_later(call);
+    return std::nullopt;
   }
 
   void again_later(const Shared& call) {
@@ -182,6 +199,26 @@ struct GroupClient::Impl {
   std::thread thread;
 };
 
+class GroupClient::Impl::LaneCall final : public rpc::LaneCall {
+ public:
+  LaneCall(std::shared_ptr<Impl> of, std::size_t member, std::unique_ptr<rpc::LaneCall> call)
+      : group_(std::move(of)), member_(member), call_(std::move(call)) {}
+  bool is_over() override { return call_->is_over(); }
+  void wait(GroupClock::time_point until) override { call_->wait(until); }
+  std::optional<rpc::RpcResult> take() override {
+    const std::optional<rpc::RpcResult> result = call_->take();
+    if (!result) return std::nullopt;
+    std::string last;
+    int agains = 0;
+    return group_->read(member_, *result, last, agains);
+  }
+
+ private:
+  const std::shared_ptr<Impl> group_;
+  const std::size_t member_;
+  const std::unique_ptr<rpc::LaneCall> call_;
+};
+
 GroupClient::GroupClient(GroupClientOptions options)
     : rpc::RpcClient(options.first), group_(std::make_shared<Impl>(std::move(options))) {
   group_->thread = std::thread([impl = group_.get()] { impl->run(); });
@@ -202,8 +239,7 @@ GroupClient::~GroupClient() {
 
 void GroupClient::start(const std::string& method, rpc::Payload request,
                         rpc::RpcCallOptions options, std::function<void(rpc::RpcResult)> done) {
-  // Who it is it knows: no server that gives numbers outlives all others.
-  if (method == "ps.open" || method == "ps.close") {
+  if (is_of_the_client(method)) {
     rpc::MessageWriter number;
     number.number(group_->client);
     return done({.error = {}, .payload = method == "ps.open" ? message(number) : message({})});
@@ -212,6 +248,24 @@ void GroupClient::start(const std::string& method, rpc::Payload request,
                                                        .request = std::move(request),
                                                        .until = GroupClock::now() + options.timeout,
                                                        .done = std::move(done)}));
+}
+
+rpc::LaneStart GroupClient::start_in_lane(const std::string& method, const rpc::Payload& request,
+                                          const rpc::RpcCallOptions& options) {
+  if (is_of_the_client(method)) return {};
+  std::size_t member = 0;
+  {
+    const base::MutexLock lock(group_->mutex);
+    member = group_->leader;
+  }
+  rpc::LaneStart out = group_->options.members[member]->start_in_lane(
+      "ps.group", group_->to_group(method, request),
+      {.timeout = std::min(options.timeout, group_->options.one_try),
+       .answer_bytes = options.answer_bytes + kStatusRoom});
+  if (out.call) {
+    out.call = std::make_unique<Impl::LaneCall>(group_, member, std::move(out.call));
+  }
+  return out;
 }
 
 std::vector<std::shared_ptr<rpc::RpcClient>> group_clients(

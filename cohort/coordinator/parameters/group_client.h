@@ -29,11 +29,10 @@ class GroupClient final : public rpc::RpcClient {
   ~GroupClient() override;
   void start(const std::string& method, rpc::Payload request, rpc::RpcCallOptions options,
              std::function<void(rpc::RpcResult)> done) override;
-  /// None: whoever leads keeps what it is sent, in its log.
-  rpc::LaneStart start_in_lane(const std::string& /*method*/, const rpc::Payload& /*request*/,
-                               const rpc::RpcCallOptions& /*options*/) override {
-    return {};
-  }
+  /// In the lane of whoever leads them. What it does not do is to be asked for over gRPC, where
+  /// the others are asked, too: its number says that it is the same call.
+  rpc::LaneStart start_in_lane(const std::string& method, const rpc::Payload& request,
+                               const rpc::RpcCallOptions& options) override;
 
  private:
   struct Impl;

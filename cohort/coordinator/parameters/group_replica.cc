@@ -28,11 +28,14 @@ using replication::Time;
 constexpr int kTaskBits = 16;
 constexpr NodeId kTaskMask = (NodeId{1} << kTaskBits) - 1;
 constexpr NodeId kClientTask = kTaskMask - 1;
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+// A message of the most that a call brings is one piece, and has room in a lane.
+constexpr std::size_t kPieceBytes = std::size_t{17} << 18;
 constexpr uint64_t kOwnWindow = 1024;
-// Of what all have applied: who was away needs a snapshot soon, and what is forgotten at once is
-// still in a cache when its memory is used again.
-constexpr std::size_t kKeptLog = std::size_t{4} << 20;
+// Beyond it a message may take one of a lane's large places.
+constexpr std::size_t kSmallPiece = rpc::LaneMemory::kSmallBytes - (std::size_t{8} << 10);
+// Of what all have applied: who was away needs a snapshot soon. What is larger lies where it has
+// arrived, in places that the next calls need.
+constexpr std::size_t kKeptLog = std::size_t{64} << 10;
 constexpr std::chrono::milliseconds kMemberTimeout{10'000};
 // A primary whose store does not answer goes on trying while the lease lasts.
 constexpr int kBeatsOfLease = 5;
@@ -187,6 +190,7 @@ void GroupReplica::take_in(const Heard& heard, Time now) {
   if (configured != nullptr && configured->configuration.epoch == 0) return;
   has_begun_ = true;
   bring(heard.from, heard.message, now);
+  send_all(now);  // acknowledges, before it is applied
 }
 
 void GroupReplica::bring(NodeId from, const Message& message, Time now) {
@@ -309,6 +313,8 @@ void GroupReplica::send(replication::Outgoing one) {
   if (peer == options_.peers.end()) return;
   if (std::holds_alternative<replication::Appended>(one.message))
     base::failpoint("ps.acknowledges");
+  // Pieces of a snapshot stay where they arrive until all are there: they would fill a lane.
+  const bool in_lane = !std::holds_alternative<replication::SnapshotPiece>(one.message);
   const rpc::Payload whole = cluster::encode_group_payload(std::move(one.message));
   const std::size_t count =
       std::max<std::size_t>(1, (whole.size() + kPieceBytes - 1) / kPieceBytes);
@@ -323,9 +329,31 @@ void GroupReplica::send(replication::Outgoing one) {
     rpc::Payload payload(out.str());
     const rpc::Payload part = part_of(whole, i * kPieceBytes, kPieceBytes);
     for (const rpc::Payload::Piece& piece : part.pieces()) payload.append(piece);
-    peer->second->start("ps.member", std::move(payload), {.timeout = kMemberTimeout},
-                        [](const rpc::RpcResult&) {});  // what has no answer is sent again
+    send_piece(peer->first, std::move(payload), in_lane);
   }
+}
+
+// What has no answer is sent again. The other side has to refuse what overtakes another: so nothing
+// goes in the lane while something is on its way over gRPC, and behind a large one that has not
+// arrived goes what is small like large ones, whose thread is another one.
+void GroupReplica::send_piece(int task, rpc::Payload piece, bool in_lane) {
+  rpc::RpcClient& peer = *options_.peers.at(task);
+  Road& road = roads_[task];
+  if (in_lane && *road.over_grpc == 0) {
+    if (road.last_large && road.last_large->is_over()) road.last_large.reset();
+    // The lease goes on while a lane is opened.
+    rpc::RpcCallOptions options{.timeout = options_.lease / (4 * kBeatsOfLease)};
+    if (road.last_large) options.answer_bytes = rpc::LaneMemory::kSmallBytes;
+    std::unique_ptr<rpc::LaneCall> call = peer.start_in_lane("ps.member", piece, options).call;
+    if (call) {
+      const bool is_large = piece.size() + options.answer_bytes > kSmallPiece;
+      if (is_large) road.last_large = std::move(call);
+      return;
+    }
+  }
+  ++*road.over_grpc;
+  peer.start("ps.member", std::move(piece), {.timeout = kMemberTimeout},
+             [under_way = road.over_grpc](const rpc::RpcResult&) { --*under_way; });
 }
 
 void GroupReplica::send_to_store(const Message& message) {

@@ -4,6 +4,7 @@
 // runs it, and what brings its messages to the others.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -116,6 +117,7 @@ class GroupReplica {
   void update(const Question& question, Time now);
   void send_all(Time now);
   void send(replication::Outgoing one);
+  void send_piece(int task, rpc::Payload piece, bool in_lane);
   void send_to_store(const replication::Message& message);
   void tell(replication::NodeId ticket, const replication::Message& message);
   void look_at_tickets(Time now);
@@ -134,6 +136,12 @@ class GroupReplica {
   uint64_t messages_ = 0;
   std::map<replication::NodeId, Ticket> tickets_;
   std::deque<Held> held_;  // updates for which the log has no room
+  // What is on its way to a peer.
+  struct Road {
+    std::shared_ptr<std::atomic<int>> over_grpc = std::make_shared<std::atomic<int>>(0);
+    std::unique_ptr<rpc::LaneCall> last_large = {};
+  };
+  std::map<int, Road> roads_;
 
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::thread thread_;

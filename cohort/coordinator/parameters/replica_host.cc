@@ -202,7 +202,6 @@ std::map<std::string, rpc::RpcHandler> ReplicaHosts::methods() {
   };
   out["ps.member"] = [impl = impl_](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
     constexpr std::size_t kHeadBytes = 5 * sizeof(uint64_t);
-    reply.send(rpc::Payload());
     const std::size_t size = request.payload.size();
     const std::string head = part_of(request.payload, 0, kHeadBytes).text();
     rpc::MessageReader in(kHost, head);
@@ -213,6 +212,7 @@ std::map<std::string, rpc::RpcHandler> ReplicaHosts::methods() {
     place.index = in.number_up_to(kMostPieces);
     in.end();
     if (group != nullptr) group->hear(from, place, rest_of(request.payload, size - kHeadBytes));
+    reply.send(rpc::Payload());  // it has arrived: what comes now is behind it
   };
   return out;
 }

@@ -68,6 +68,8 @@ class ReplicaHosts {
   std::vector<GroupReport> reports() const;
   /// "ps.replicas", "ps.group" and "ps.member".
   std::map<std::string, rpc::RpcHandler> methods();
+  /// Those that carry numbers: for RpcServerOptions::lanes.
+  static std::vector<std::string> lanes() { return {"ps.group", "ps.member"}; }
 
  private:
   struct Impl;

@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/failpoint.h"
@@ -154,6 +155,59 @@ TEST(ReplicatedParameterServers, KeepPushesThatWaitForOthers) {
   groups.stop(w.shards[0].place.server);
   push(3);
   EXPECT_TRUE(servers->pull(w).equal(full({4, 2}, -2)));
+}
+
+// Counts what goes over gRPC.
+class Counting final : public rpc::RpcClient {
+ public:
+  using rpc::RpcClient::RpcClient;
+  void start(const std::string& method, rpc::Payload request, rpc::RpcCallOptions options,
+             std::function<void(rpc::RpcResult)> done) override {
+    ++calls;
+    rpc::RpcClient::start(method, std::move(request), options, std::move(done));
+  }
+  std::atomic<int> calls = 0;
+};
+
+// Numbers of all sizes, of several pushes at once, on both copies; a part of them is larger than
+// what has room in a lane.
+TEST(ReplicatedParameterServers, GetCallsThroughLanes) {
+  const cluster::StoreServer store{cluster::StoreServerOptions{}};
+  TestGroups groups(store.address(), 1, milliseconds(2000));
+  std::vector<std::shared_ptr<Counting>> clients;
+  for (const rpc::RpcClientOptions& each : groups.addresses()) {
+    clients.push_back(std::make_shared<Counting>(each));
+  }
+  const auto servers = groups.connect({clients.begin(), clients.end()});
+  servers->begin(1);
+  // Two of its numbers: bytes that a small place has, a large one, and several messages.
+  std::vector<ParameterHandle> all;
+  for (const int64_t size : {2, 1 << 12, 1 << 16, 1 << 20, 3 << 20}) {
+    all.push_back(make_of(*servers, "w" + std::to_string(size), {size}, 0));
+  }
+  // One of the client's, and the other server's.
+  ASSERT_TRUE(comes_true([&] {
+    servers->pull(all[0]);
+    servers->pull(all[1]);
+    return clients[0]->has_lane() && clients[1]->has_lane() && groups.lanes(0) == 2 &&
+           groups.lanes(1) == 2;
+  }));
+  const int before = clients[0]->calls + clients[1]->calls;
+  const UpdateStep step{.rule = update_rules::SgdStep{1}, .how = {}, .slots = {}};
+  constexpr int kSteps = 5;
+  for (int s = 0; s < kSteps; ++s) {
+    for (const ParameterHandle& each : all) {
+      ParameterServers::Push push(*servers);
+      push.dense(each, step, full(each.shape, -1));
+      push.wait();
+      ASSERT_TRUE(servers->pull(each).equal(full(each.shape, s + 1)));
+    }
+  }
+  EXPECT_LT(clients[0]->calls + clients[1]->calls - before, kSteps) << "they went over gRPC";
+  groups.stop(all[0].shards[0].place.server);
+  for (const ParameterHandle& each : all) {
+    EXPECT_TRUE(servers->pull(each).equal(full(each.shape, kSteps))) << each.name;
+  }
 }
 
 TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {

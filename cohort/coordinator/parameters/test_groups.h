@@ -38,22 +38,35 @@ class TestGroups {
     made.hosts = std::make_unique<ReplicaHosts>(
         ReplicaHosts::Options{.spec = spec_, .task = task, .store = store_, .lease = lease_});
     made.server = std::make_unique<rpc::RpcServer>(
-        rpc::RpcServerOptions{.address = spec_.task_address("ps", task)}, made.hosts->methods());
+        rpc::RpcServerOptions{.address = spec_.task_address("ps", task),
+                              .lanes = ReplicaHosts::lanes()},
+        made.hosts->methods());
     made.hosts->begin(kServers, job_);
   }
   void stop(int task) {
     tasks_[task].server.reset();
     tasks_[task].hosts.reset();
   }
+  std::vector<rpc::RpcClientOptions> addresses() const {
+    std::vector<rpc::RpcClientOptions> out;
+    for (int task = 0; task < kServers; ++task) {
+      out.push_back({.address = spec_.task_address("ps", task)});
+    }
+    return out;
+  }
+  /// Lanes that the server's callers have.
+  std::size_t lanes(int task) const { return tasks_.at(task).server->lanes(); }
   std::shared_ptr<ParameterServers> connect() const {
     std::vector<std::shared_ptr<rpc::RpcClient>> clients;
-    std::vector<rpc::RpcClientOptions> options;
-    for (int task = 0; task < kServers; ++task) {
-      options.push_back({.address = spec_.task_address("ps", task)});
-      clients.push_back(std::make_shared<rpc::RpcClient>(options.back()));
+    for (const rpc::RpcClientOptions& each : addresses()) {
+      clients.push_back(std::make_shared<rpc::RpcClient>(each));
     }
+    return connect(clients);
+  }
+  std::shared_ptr<ParameterServers> connect(
+      const std::vector<std::shared_ptr<rpc::RpcClient>>& clients) const {
     return std::make_shared<ParameterServers>(
-        group_clients(clients, options, kServers),
+        group_clients(clients, addresses(), kServers),
         ParameterServersOptions{.timeout = std::chrono::seconds(60), .are_groups = true});
   }
   /// Whether a server says that it leads the group, and all copies are there.
