@@ -136,6 +136,56 @@ TEST(Calls, LostAnswersChangeNoNumber) {
   EXPECT_TRUE(counts(*servers, "pushed").equal(full({8, 4}, steps) + two_rows));
 }
 
+// The same number over one way and then over the other, as when an answer in a lane was lost, and
+// of a call that still waits for its turn.
+TEST(Calls, ANumberThatComesOverBothWaysCountsOnce) {
+  const TestServers test(1);
+  const auto servers = test.connect();
+  const ParameterHandle w = servers->make_or_bind(
+      {.name = "w", .shape = {4}}, [](int64_t rows, int64_t) { return zeros({rows}); });
+  const auto client = std::make_shared<rpc::RpcClient>(test.address(0));
+  CallNumbers numbers(client);
+  numbers.open(std::chrono::seconds(10), /*wait_for_server=*/false);
+  rpc::MessageWriter header;
+  header.number(w.shards[0].id);
+  write_step(header, {.rule = update_rules::SgdStep{1}, .how = {}, .slots = {}});
+  header.signed_number(0);
+  header.signed_number(4);
+  rpc::Payload push = message(header);
+  append_bytes(push, full({4}, -1));
+  const auto in_lane = [&](const rpc::Payload& call) {
+    rpc::LaneStart started = client->start_in_lane("ps.push", call, {});
+    while (!started.call) {
+      std::this_thread::yield();
+      started = client->start_in_lane("ps.push", call, {});
+    }
+    return std::move(started.call);
+  };
+  const auto expect_done = [](rpc::LaneCall& call) {
+    call.wait(std::chrono::steady_clock::time_point::max());
+    EXPECT_FALSE(call.take().value().error);
+  };
+  testing::run_with_deadline(std::chrono::seconds(60), [&] {
+    for (int i = 1; i <= 3; ++i) {
+      const CallNumber number = numbers.take().value();
+      const rpc::Payload call = numbered(number, push);
+      if (i == 1) {
+        expect_done(*in_lane(call));
+        client->call("ps.push", call);
+      } else if (i == 2) {
+        client->call("ps.push", call);
+        expect_done(*in_lane(call));
+      } else {  // side by side
+        const auto first = in_lane(call);
+        client->call("ps.push", call);
+        expect_done(*first);
+      }
+      EXPECT_TRUE(servers->pull(w).equal(full({4}, i))) << i;
+      numbers.end(number);
+    }
+  });
+}
+
 // A call in a lane takes long: one to another server is sent again, and taken, meanwhile.
 TEST(Calls, OneThatIsLateInALaneHoldsNoOtherUp) {
   using std::chrono::milliseconds;
