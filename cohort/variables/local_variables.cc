@@ -172,9 +172,12 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
 Tensor LocalVariables::first_value(const Tensor& made, const VariableOptions& options) const {
   if (options_.communicator == nullptr) return made;
   base::failpoint("variable.first_value");
-  return collectives::broadcast_across(*options_.communicator, "[variable] ",
-                                       str_cat("first value of \"", name_of(options), "\","),
-                                       made.contiguous());
+  const std::string aggregation = options.aggregation == Aggregation::kNone
+                                      ? ""
+                                      : str_cat(" aggregation ", name_of(options.aggregation), ",");
+  return collectives::broadcast_across(
+      *options_.communicator, "[variable] ",
+      str_cat("first value of \"", name_of(options), "\",", aggregation), made.contiguous());
 }
 
 std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> variables,

@@ -81,8 +81,30 @@ TEST(WorkerVariables, DifferentOnesAreAnErrorThatNamesThem) {
     expect_error<FailedPrecondition>({"\"a\", float32[2] on worker 0", "\"b\""}, [&] {
       w.make(zeros({2}), {.name = w.rank == 0 ? "a" : "b"});
     });
+    expect_error<FailedPrecondition>(
+        {"\"c\", aggregation sum, float32[2] on worker 0",
+         "\"c\", aggregation mean, float32[2] on worker 1"},
+        [&] {
+          w.make(zeros({2}), {.name = "c",
+                              .aggregation = w.rank == 0 ? Aggregation::kSum : Aggregation::kMean});
+        });
     EXPECT_EQ(w.make(zeros({2})).value().numel(), 2);  // and all go on
   });
+}
+
+// Each would write what it has called, and copies would differ from there on.
+TEST(WorkerVariables, DifferentWritesAreAnErrorThatNamesThem) {
+  for (const Aggregation aggregation : {Aggregation::kSum, Aggregation::kOnlyFirstReplica}) {
+    play(2, 1, [&](Worker& w) {
+      const Variable v = w.make(zeros({2}), {.name = "w", .aggregation = aggregation});
+      const auto write = [&](int) { w.rank == 0 ? v.assign(ones({2})) : v.assign_add(ones({2})); };
+      expect_error<FailedPrecondition>(
+          {"variable.assign of variable \"w\",", "float32[2] on worker 0",
+           "variable.assign_add of variable \"w\",", "float32[2] on worker 1"},
+          [&] { w.group.run(write); });
+      EXPECT_EQ(to_vector<float>(v.value()), (std::vector<float>{0, 0}));
+    });
+  }
 }
 
 // A number for each replica of the job.

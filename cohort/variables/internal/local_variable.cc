@@ -236,9 +236,9 @@ Tensor LocalVariable::reduced_value(base::FunctionRef<Tensor(const Tensor& compo
   const at::NoGradGuard no_grad;
   if (description_.aggregation == Aggregation::kOnlyFirstReplica) {
     const Tensor first = part(components_[0].tensor);
-    return others != nullptr
-               ? collectives::broadcast_across(*others, "[variable.value] ", text(), first)
-               : first;
+    return others != nullptr ? collectives::broadcast_across(*others, "[variable.value] ",
+                                                             text("[variable.value] "), first)
+                             : first;
   }
   std::vector<Tensor> values;
   for (const Component& c : components_) values.push_back(part(c.tensor));
@@ -249,12 +249,13 @@ Tensor LocalVariable::reduced_value(base::FunctionRef<Tensor(const Tensor& compo
 Tensor LocalVariable::reduced(const char* operation, std::span<const Tensor> values) const {
   collectives::Communicator* others = strategy_->others();
   if (others == nullptr) return reductions::reduce_in_order(reduce_op(), values);
-  return collectives::reduce_across(*others, operation, reduce_op(), values, text());
+  return collectives::reduce_across(*others, operation, reduce_op(), values, text(operation));
 }
 
-// What workers have to agree on.
-std::string LocalVariable::text() const {
-  return str_cat("variable \"", description_.name, "\", ");
+// What workers have to agree on: "variable.assign of variable "w", ". With "[variable.assign] ".
+std::string LocalVariable::text(std::string_view operation) const {
+  return str_cat(operation.substr(1, operation.find(']') - 1), " of variable \"", description_.name,
+                 "\", ");
 }
 
 void LocalVariable::check_aggregation(const char* operation) const {
@@ -342,7 +343,8 @@ Tensor LocalVariable::aggregated(Contributions all, bool same) const {
     return x.dim() == 0 ? x.expand(description_.shape) : x;
   };
   if (only_first)
-    return collectives::broadcast_across(*others, first.operation, text(), shaped(first));
+    return collectives::broadcast_across(*others, first.operation, text(first.operation),
+                                         shaped(first));
   // One of each replica, even where they are the same: on another worker they may differ.
   std::vector<Tensor> values;
   for (const Contribution& one : all) values.push_back(shaped(one));
@@ -420,7 +422,8 @@ IndexedSlices LocalVariable::joined(Contributions all, bool same) const {
 IndexedSlices LocalVariable::joined_across(collectives::Communicator& others, const char* operation,
                                            const IndexedSlices& rows, bool only_first) const {
   std::vector<int64_t> sizes;
-  Tensor values = collectives::gather_across(others, operation, rows.values, 0, &sizes, text());
+  Tensor values =
+      collectives::gather_across(others, operation, rows.values, 0, &sizes, text(operation));
   Tensor indices = collectives::gather_across(others, operation, rows.indices, 0);
   if (only_first) {
     values = values.narrow(0, 0, sizes[0]);

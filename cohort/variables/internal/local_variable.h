@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
@@ -59,7 +60,7 @@ class LocalVariable final : public LocalImpl {
   bool is_alone() const;
   void check_aggregation(const char* operation) const;
   ReduceOp reduce_op() const;
-  std::string text() const;
+  std::string text(std::string_view operation) const;
   bool is_one_object(Contributions all, bool is_same) const;
   Tensor reduced(const char* operation, std::span<const Tensor> values) const;
   /// Calls write(tensor, replica) once per copy.
