@@ -6,14 +6,12 @@
 //
 //   ps_bench --failovers 5 --lease 2000    // kills a primary five times, with a lease of 2000 ms
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -123,23 +121,6 @@ Way copies_way(const Tensor& gradient) {
           all->groups.process_group(all->dense.shards[0].place.server)};
 }
 
-// While another thread of this process pulls all of a variable, again and again.
-template <class Work>
-Way beside_pulls(Way way, const Work& pull) {
-  way.name = "beside";
-  way.time = [one = std::move(way.time), pull](std::int64_t steps) {
-    std::atomic<bool> ends = false;
-    std::thread other([&] {
-      while (!ends) pull();
-    });
-    const double us = one(steps);
-    ends = true;
-    other.join();
-    return us;
-  };
-  return way;
-}
-
 // The limit over shared memory is the second.
 template <class Work>
 std::vector<Way> all_ways(const Work& work, const Request& request,
@@ -219,9 +200,6 @@ std::string ps_columns(const WaysCase& which, const std::vector<WayResult>&,
   const auto& fact = which.facts[0];
   const bool is_dense = fact.first == "bytes";
   const double per_us = static_cast<double>(fact.second) / us;
-  if (which.name == "pull_one_row_beside_pulls") {
-    return str_cat("us=", us, " beside_us=", summary.us[1].p50);
-  }
   if (which.name == "push_copies") {
     return str_cat("us=", us, " two_copies_of_one=", summary.ratio[1].p50);
   }
