@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -145,14 +145,24 @@ void CompiledModel::check_weights(const std::vector<std::string>& names) const {
   }
 }
 
-bool CompiledModel::list_of(keras::Logs& all, std::set<std::string>& names,
-                            const std::string& prefix,
-                            const std::vector<keras::Metric>& list) const {
+// A name that another metric has already is numbered, of a weighted one told apart: as Keras does.
+std::string CompiledModel::unique_name(std::map<std::string, int>& taken, const std::string& output,
+                                       const std::string& metric, bool is_weighted) {
+  std::string name = output + metric;
+  if (taken.contains(name) && is_weighted) name = output + "weighted_" + metric;
+  const auto [place, is_new] = taken.try_emplace(name, 0);
+  COHORT_CHECK_ARG(is_new || place->second >= 0, "[compile] expected metrics of other names than ",
+                   "the losses have, got a metric \"", name, "\"");
+  if (is_new) return name;
+  return str_cat(name, "_", ++place->second);
+}
+
+bool CompiledModel::list_of(keras::Logs& all, std::map<std::string, int>& taken,
+                            const std::string& output, const std::vector<keras::Metric>& list,
+                            bool is_weighted) const {
   bool resolved = true;
   for (const keras::Metric& metric : list) {
-    const std::string name = prefix + metric.name();
-    COHORT_CHECK_ARG(names.insert(name).second, "[compile] expected metrics of unique names, ",
-                     "got \"", name, "\" twice");
+    const std::string name = unique_name(taken, output, metric.name(), is_weighted);
     if (metric.needs_resolving()) resolved = false;
     if (metric.is_name()) continue;
     check_made_under(strategy_, metric);
@@ -163,18 +173,21 @@ bool CompiledModel::list_of(keras::Logs& all, std::set<std::string>& names,
 
 void CompiledModel::list_metrics() {
   keras::Logs all;
-  std::set<std::string> names = {"loss"};
+  constexpr int kOfALoss = -1;
+  std::map<std::string, int> taken = {{"loss", kOfALoss}};
   all.set("loss", [loss = loss] { return loss.result(); });
-  bool resolved = list_of(all, names, "", metrics);
-  resolved = list_of(all, names, "", weighted_metrics) && resolved;
   for (const CompiledOutput& output : outputs) {
     if (!output.tracker) continue;
-    names.insert(output.name + "_loss");
+    taken[output.name + "_loss"] = kOfALoss;
     all.set(output.name + "_loss", [loss = *output.tracker] { return loss.result(); });
   }
+  bool resolved = list_of(all, taken, "", metrics, false);
   for (const CompiledOutput& output : outputs) {
-    resolved = list_of(all, names, output.name + "_", output.metrics) && resolved;
-    resolved = list_of(all, names, output.name + "_", output.weighted_metrics) && resolved;
+    resolved = list_of(all, taken, output.name + "_", output.metrics, false) && resolved;
+  }
+  resolved = list_of(all, taken, "", weighted_metrics, true) && resolved;
+  for (const CompiledOutput& output : outputs) {
+    resolved = list_of(all, taken, output.name + "_", output.weighted_metrics, true) && resolved;
   }
   live = all.sorted();
   resolved_.store(resolved, std::memory_order_release);

@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -120,8 +120,10 @@ class CompiledModel {
   void check_weights(const std::vector<std::string>& names) const;
   void list_metrics();
   /// Whether there was no name among them.
-  bool list_of(keras::Logs& all, std::set<std::string>& names, const std::string& prefix,
-               const std::vector<keras::Metric>& list) const;
+  bool list_of(keras::Logs& all, std::map<std::string, int>& taken, const std::string& output,
+               const std::vector<keras::Metric>& list, bool is_weighted) const;
+  static std::string unique_name(std::map<std::string, int>& taken, const std::string& output,
+                                 const std::string& metric, bool is_weighted);
 
   const Strategy strategy_;
   std::vector<Shape> resolved_for_;

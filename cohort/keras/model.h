@@ -115,7 +115,8 @@ class Model : public LayerBase {
 
   /// Says how to train; again to change it. The weights stay. The optimizer's state belongs to the
   /// Optimizer: one that is passed again goes on with it, a new one starts anew.
-  /// Errors: InvalidArgument for metrics of another strategy, or two of one name.
+  /// Of metrics of one name the second is "name_1" in logs, a weighted one "weighted_name".
+  /// Errors: InvalidArgument for metrics of another strategy, or called as a loss is in the logs.
   void compile(CompileOptions options);
 
   /// Trains. Ctrl-C ends it after the running step, with the weights of that step: throws
