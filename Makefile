@@ -48,7 +48,7 @@ test-fast: setup ## build and run the tests nearest to what differs from main (T
 
 test-faults: setup ## kill workers at every place of a step, cut and slow their network (root)
 	@$(call configure,dev)
-	@$(call build,dev,faults_program death_test network_test)
+	@$(call build,dev,death_test network_test)
 	@COHORT_FAULTS=all ctest --preset dev -R '^(death_test|network_test)$$'
 
 test-interop: setup ## hold files of models against real Keras and onnxruntime, which are set up where missing

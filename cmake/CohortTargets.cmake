@@ -1,9 +1,10 @@
-# The four kinds of targets that the tree is made of:
+# The kinds of targets that the tree is made of:
 #
 #   cohort_layer    one library per folder: cohort::<folder>
 #   cohort_umbrella cohort::cohort, which links every layer and installs cohort/cohort.h
 #   cohort_test     one test program, and one ctest entry, per folder
 #   cohort_program  an example, a benchmark, an application
+#   cohort_test_program  a program that tests start
 #
 # File lists stand in the folders' CMakeLists.txt, without globs: they are its table of contents.
 
@@ -54,8 +55,8 @@ function(cohort_compile_settings target)
   endif()
 endfunction()
 
-# What compiles tests in less time: the layers beneath them, which they are about, keep the build's
-# own options.
+# What compiles tests, and the programs that they start, in less time: the layers beneath them, which
+# they are about, keep the build's own options.
 function(cohort_test_settings target)
   if(COHORT_SANITIZER MATCHES "address")
     target_compile_options(${target} PRIVATE -O0 -fno-sanitize=undefined)
@@ -209,12 +210,16 @@ function(cohort_umbrella)
   add_dependencies(cohort_layers ${layers})
 endfunction()
 
-# Puts into `out` what is to be compiled of a test program's sources: eight X_test.cc at a time make
-# one unit (unite_tests.py), whose names may clash; the others are left as they are.
+# Puts into `out` what is to be compiled of a test program's sources: eight X_test.cc or X_program.cc at
+# a time make one unit (unite_tests.py), whose names may clash; the others are left to CMake.
 function(cohort_unite_tests out name)
   set(tests ${ARGN})
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_(test|program)\\.cc$")
   list(LENGTH tests count)
+  if(count LESS 2)
+    set(${out} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
   set(compiled ${ARGN})
   list(REMOVE_ITEM compiled ${tests})
   list(TRANSFORM tests PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
@@ -229,20 +234,20 @@ function(cohort_unite_tests out name)
     add_custom_command(OUTPUT "${united}"
       COMMAND Python3::Interpreter -B "${script}" "${PROJECT_SOURCE_DIR}" "${united}" ${some}
       DEPENDS ${some} "${script}" COMMENT "Uniting sources of ${name}" VERBATIM)
+    set_source_files_properties("${united}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     list(APPEND compiled "${united}")
   endforeach()
   set(${out} ${compiled} PARENT_SCOPE)
 endfunction()
 
-# cohort_test(NAME [UNITED] SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
+# cohort_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
 #
-# UNITED: in a unity build its sources are compiled several at a time.
 # The label `tsan` takes the test into the ThreadSanitizer run; `proof` is what crosses folders.
 function(cohort_test name)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "UNITED" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(COHORT_SANITIZER MATCHES "thread" AND NOT "tsan" IN_LIST arg_LABELS)
     return()
   endif()
@@ -252,7 +257,7 @@ function(cohort_test name)
     return()
   endif()
   list(TRANSFORM arg_DEPS PREPEND cohort_)
-  if(arg_UNITED AND COHORT_UNITY)
+  if(COHORT_UNITY)
     cohort_unite_tests(arg_SOURCES ${name} ${arg_SOURCES})
   endif()
   add_executable(${name} ${arg_SOURCES})
@@ -284,13 +289,56 @@ function(cohort_test name)
     ENVIRONMENT "OMP_WAIT_POLICY=passive;${COHORT_SANITIZER_ENVIRONMENT}")
 endfunction()
 
-# cohort_program(NAME SOURCES... DEPS...)
+# cohort_program(NAME SOURCES... DEPS... [UNITED])
 #
-# DEPS cohort takes every layer. CLI11 reads the flags.
+# DEPS cohort takes every layer. CLI11 reads the flags. UNITED: in a unity build its sources are
+# compiled several at a time.
 function(cohort_program name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "UNITED" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   cohort_compile_settings(${name})
+  if(arg_UNITED)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${COHORT_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  endif()
   list(TRANSFORM arg_DEPS PREPEND cohort_)
   target_link_libraries(${name} PRIVATE ${arg_DEPS} CLI11::CLI11)
+endfunction()
+
+# Compiles a program as tests are. Their precompiled header is why it uses GoogleTest, of which nothing
+# is linked.
+function(cohort_compile_as_test program)
+  cohort_test_settings(${program})
+  target_link_libraries(${program} PRIVATE GTest::gtest)
+  cohort_use_precompiled(${program} test)
+endfunction()
+
+# cohort_test_program(NAME SOURCES... DEPS...): a program that tests start.
+function(cohort_test_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  if(COHORT_UNITY)
+    cohort_unite_tests(arg_SOURCES ${name} ${arg_SOURCES})
+  endif()
+  cohort_program(${name} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS})
+  cohort_compile_as_test(${name})
+endfunction()
+
+# cohort_test_starts(TEST MACRO PROGRAM [MACRO PROGRAM...])
+#
+# The test starts each PROGRAM, a target or one of test_programs (tests/test_program.h): its sources
+# find the path in MACRO.
+function(cohort_test_starts test)
+  if(NOT TARGET ${test})
+    return()
+  endif()
+  while(ARGN)
+    list(POP_FRONT ARGN macro program)
+    if(TARGET ${program})
+      set(path "$<TARGET_FILE:${program}>")
+    else()
+      set(path "$<TARGET_FILE_DIR:test_programs>/${program}")
+      set(program test_programs)
+    endif()
+    add_dependencies(${test} ${program})
+    target_compile_definitions(${test} PRIVATE ${macro}="${path}")
+  endwhile()
 endfunction()

@@ -3,8 +3,8 @@
 // Several hosts: as many cohortruns of this one, with addresses of the loopback.
 #include <gtest/gtest.h>
 
+#include "apps/cohortrun/test_run.h"
 #include "cohort/testing/ports.h"
-#include "test_run.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 // What happens after a failure: who is named, and whether all begin again.
 #include <gtest/gtest.h>
 
-#include "test_run.h"
+#include "apps/cohortrun/test_run.h"
 
 namespace {
 

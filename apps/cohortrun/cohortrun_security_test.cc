@@ -3,8 +3,8 @@
 // What tasks are given to prove themselves with, and who is let in to a job's nodes.
 #include <gtest/gtest.h>
 
+#include "apps/cohortrun/test_run.h"
 #include "cohort/testing/ports.h"
-#include "test_run.h"
 
 namespace {
 

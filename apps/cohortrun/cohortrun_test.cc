@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "test_run.h"
+#include "apps/cohortrun/test_run.h"
 
 namespace {
 

@@ -3,10 +3,11 @@
 // Makes a test of every case and strategy, plays them, and holds the table against what they saw.
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <string_view>
 
 #include "cohort/testing/deadline.h"
 #include "tests/conformance/notation.h"
@@ -149,9 +150,16 @@ void register_table_tests() {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);  // takes its own flags out
-  CLI::App app("Runs the numbered cases of docs/conformance.md.");
-  app.add_flag("--write-table", cohort::conformance::g_write_table, "Writes that page");
-  CLI11_PARSE(app, argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--write-table") {
+      std::fprintf(stderr,
+                   "%s: what is %s? There are --write-table, which writes docs/conformance.md, "
+                   "and the flags of GoogleTest\n",
+                   argv[0], argv[i]);
+      return 2;
+    }
+    cohort::conformance::g_write_table = true;
+  }
   cohort::conformance::register_trials();
   cohort::conformance::register_table_tests();
   return RUN_ALL_TESTS();

@@ -6,15 +6,16 @@
 //   faults_program [--mirrored REPLICAS] [--steps N] [--timeout SECONDS] [--fit]
 //
 // Under MultiWorkerMirroredStrategy, or under MirroredStrategy in one process.
-#include <CLI/CLI.hpp>
-
 #include <cinttypes>
 #include <cstdio>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 #include "cohort/keras/keras.h"
 #include "cohort/strategy/multi_worker_mirrored.h"
 #include "tests/small_training.h"
+#include "tests/test_program.h"
 
 using namespace cohort;
 
@@ -28,6 +29,28 @@ struct Flags {
   double timeout = 30;
   bool fit = false;
 };
+
+Flags flags_of(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--fit") {
+      flags.fit = true;
+      continue;
+    }
+    if (++i == argc) throw std::invalid_argument(flag + " has no value");
+    if (flag == "--mirrored") {
+      flags.mirrored = std::stoi(argv[i]);
+    } else if (flag == "--steps") {
+      flags.steps = std::stoi(argv[i]);
+    } else if (flag == "--timeout") {
+      flags.timeout = std::stod(argv[i]);
+    } else {
+      throw std::invalid_argument("there is no flag " + flag);
+    }
+  }
+  return flags;
+}
 
 Strategy make_strategy(const Flags& flags) {
   if (flags.mirrored > 0) return proof::strategy_of(flags.mirrored);
@@ -113,20 +136,14 @@ int run(const Flags& flags) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  Flags flags;
-  CLI::App app("Trains and says after every step what it holds.");
-  app.add_option("--mirrored", flags.mirrored);
-  app.add_option("--steps", flags.steps);
-  app.add_option("--timeout", flags.timeout);
-  app.add_flag("--fit", flags.fit);
-  CLI11_PARSE(app, argc, argv);
+int run_flags(int argc, char** argv) {
   try {
-    return run(flags);
+    return run(flags_of(argc, argv));
   } catch (const std::exception& e) {
     std::printf("error %s\n", e.what());
     return 1;
   }
 }
+const cohort::testing::TestProgram kProgram("faults_program", run_flags);
+
+}  // namespace

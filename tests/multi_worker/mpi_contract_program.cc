@@ -26,12 +26,14 @@
 #include "cohort/collectives/transports/mpi/mpi_lanes.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/reductions/local_reduce.h"
+#include "tests/test_program.h"
 
 using namespace cohort;
-using namespace cohort::internal::collectives;
-using namespace cohort::internal::reductions;
 
 namespace {
+
+using namespace cohort::internal::collectives;
+using namespace cohort::internal::reductions;
 
 int failures = 0;
 
@@ -201,9 +203,7 @@ int play(const std::string& what, Communicator& c) {
   return failures == 0 ? 0 : 1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   if (argc < 3) return 2;
   std::vector<std::string> addresses;
   std::istringstream list(argv[2]);
@@ -223,3 +223,6 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+const cohort::testing::TestProgram kProgram("mpi_contract_program", run);
+
+}  // namespace

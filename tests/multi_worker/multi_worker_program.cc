@@ -21,6 +21,7 @@
 #include "cohort/keras/keras.h"
 #include "cohort/strategy/multi_worker_mirrored.h"
 #include "tests/small_training.h"
+#include "tests/test_program.h"
 
 using namespace cohort;
 
@@ -146,9 +147,7 @@ int run(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_and_say(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what others wait for comes line by line
   try {
     return run(argc, argv);
@@ -159,3 +158,6 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+const cohort::testing::TestProgram kProgram("multi_worker_program", run_and_say);
+
+}  // namespace

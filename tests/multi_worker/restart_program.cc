@@ -19,6 +19,7 @@
 #include "cohort/strategy/multi_worker_mirrored.h"
 #include "cohort/strategy/preemption_checkpoint_handler.h"
 #include "tests/small_training.h"
+#include "tests/test_program.h"
 
 using namespace cohort;
 
@@ -168,9 +169,7 @@ int run(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_and_say(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& e) {
@@ -178,3 +177,6 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+const cohort::testing::TestProgram kProgram("restart_program", run_and_say);
+
+}  // namespace

@@ -10,20 +10,20 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "cohort/cluster/environment.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/saved_iterator.h"
-#include "cohort/coordinator/server.h"
 #include "cohort/keras/constraints.h"
 #include "cohort/keras/optimizers/optimizers.h"
+#include "tests/parameter_servers/job_program.h"
 
 using namespace cohort;
+using cohort::testing::run_job;
+using cohort::testing::TestProgram;
 
 namespace {
 
@@ -163,16 +163,12 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int scheduled, int r
   std::printf("ended: %g added\n", count.value().item<double>());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto resolver = std::make_shared<TFConfigClusterResolver>();
-  try {
-    if (run_task(*resolver)) return 0;
+int run(int argc, char** argv) {
+  return run_job([&](const auto& resolver) {
     lead(resolver, argc > 1 ? std::atoi(argv[1]) : 100, argc > 2 ? std::atoi(argv[2]) : 1,
          argc > 3 && std::string(argv[3]) == "once");
-  } catch (const std::exception& e) {
-    std::printf("error: %s\n", e.what());
-    return 1;
-  }
+  });
 }
+const TestProgram kProgram("exactly_once_program", run);
+
+}  // namespace

@@ -10,19 +10,19 @@
 // be done; "stale" reads what it has read before; "twice" pushes again what was acknowledged.
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cohort/base/strings.h"
-#include "cohort/cluster/environment.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
-#include "cohort/coordinator/server.h"
+#include "tests/parameter_servers/job_program.h"
 
 using namespace cohort;
+using cohort::testing::run_job;
+using cohort::testing::TestProgram;
 
 namespace {
 
@@ -101,15 +101,9 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, const std::string& b
   std::printf("%s%s", read(0, first).c_str(), read(1, second).c_str());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto resolver = std::make_shared<TFConfigClusterResolver>();
-  try {
-    if (run_task(*resolver)) return 0;
-    lead(resolver, argc > 1 ? argv[1] : "");
-  } catch (const std::exception& e) {
-    std::printf("error: %s\n", e.what());
-    return 1;
-  }
+int run(int argc, char** argv) {
+  return run_job([&](const auto& resolver) { lead(resolver, argc > 1 ? argv[1] : ""); });
 }
+const TestProgram kProgram("history_program", run);
+
+}  // namespace

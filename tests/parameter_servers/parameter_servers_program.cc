@@ -8,15 +8,15 @@
 // how many have been added at the end, or what it was told instead.
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 
-#include "cohort/cluster/environment.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
-#include "cohort/coordinator/server.h"
+#include "tests/parameter_servers/job_program.h"
 
 using namespace cohort;
+using cohort::testing::run_job;
+using cohort::testing::TestProgram;
 
 namespace {
 
@@ -45,15 +45,10 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int scheduled) {
   std::printf("ended: %d ready, %g added\n", ready, count.value().item<double>());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto resolver = std::make_shared<TFConfigClusterResolver>();
-  try {
-    if (run_task(*resolver)) return 0;
-    lead(resolver, argc > 1 ? std::atoi(argv[1]) : 100);
-  } catch (const std::exception& e) {
-    std::printf("error: %s\n", e.what());
-    return 1;
-  }
+int run(int argc, char** argv) {
+  return run_job(
+      [&](const auto& resolver) { lead(resolver, argc > 1 ? std::atoi(argv[1]) : 100); });
 }
+const TestProgram kProgram("parameter_servers_program", run);
+
+}  // namespace

@@ -8,26 +8,26 @@
 // writes a checkpoint there, spoils the weights, and reads it.
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <string>
 
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/cluster/environment.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
-#include "cohort/coordinator/server.h"
 #include "cohort/keras/keras.h"
+#include "tests/parameter_servers/job_program.h"
 
 using namespace cohort;
+using cohort::testing::run_job;
+using cohort::testing::TestProgram;
 
 namespace {
 
 constexpr double kFarAway = 1e6;
 
-Dataset make_ones(const InputContext&) {
+Dataset make_far(const InputContext&) {
   return Dataset::from_tensor_slices({ones({8, 3}), full({8, 1}, kFarAway)}).repeat().batch(8);
 }
-COHORT_REGISTER_FUNCTION(make_ones);
+COHORT_REGISTER_FUNCTION(make_far);
 
 double most(const Variable& variable) { return variable.value().max().item<double>(); }
 
@@ -41,7 +41,7 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, const std::string& d
   model.compile({.optimizer = optimizer, .loss = "mae", .steps_per_execution = 5});
   std::printf("begins\n");
   std::fflush(stdout);
-  model.fit(keras::DatasetCreator(make_ones),
+  model.fit(keras::DatasetCreator(make_far),
             {.epochs = 2, .verbose = keras::Verbose::kSilent, .steps_per_epoch = steps / 2});
   const Variable kernel = model.trainable_variables().front();
   const double trained = most(kernel);
@@ -58,15 +58,11 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, const std::string& d
   std::printf("restored: %d, moved: %d\n", most(kernel) == trained ? 1 : 0, trained > 0 ? 1 : 0);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto resolver = std::make_shared<TFConfigClusterResolver>();
-  try {
-    if (run_task(*resolver)) return 0;
+int run(int argc, char** argv) {
+  return run_job([&](const auto& resolver) {
     lead(resolver, argc > 1 ? argv[1] : ".", argc > 2 ? std::atoi(argv[2]) : 100);
-  } catch (const std::exception& e) {
-    std::printf("error: %s\n", e.what());
-    return 1;
-  }
+  });
 }
+const TestProgram kProgram("replicated_fit_program", run);
+
+}  // namespace

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,13 +19,14 @@
 #include "cohort/base/failpoint.h"
 #include "cohort/base/strings.h"
 #include "cohort/checkpoint/checkpoint_manager.h"
-#include "cohort/cluster/environment.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/saved_iterator.h"
-#include "cohort/coordinator/server.h"
+#include "tests/parameter_servers/job_program.h"
 
 using namespace cohort;
+using cohort::testing::run_job;
+using cohort::testing::TestProgram;
 
 namespace {
 
@@ -41,7 +41,7 @@ void count_row(const Variable& table, int64_t row) {
                      .indices = from_vector(std::vector<int64_t>{row}, {1}),
                      .dense_shape = shape});
 }
-std::shared_ptr<SavedIterator> make_rows() {
+std::shared_ptr<SavedIterator> make_saved_rows() {
   return std::make_shared<SavedIterator>(Dataset::range(kDataRows), SavedIteratorOptions{"place"});
 }
 double change(const Variable& count, const Variable& wide, const Variable& table,
@@ -53,8 +53,8 @@ double change(const Variable& count, const Variable& wide, const Variable& table
   count.assign_add(scalar(1));
   return static_cast<double>(i * i);
 }
-double change_all(const Variable& count, const Variable& wide, const Variable& table,
-                  const Variable& seen, SavedIterator& rows, int64_t i) {
+double change_or_say(const Variable& count, const Variable& wide, const Variable& table,
+                     const Variable& seen, SavedIterator& rows, int64_t i) {
   try {
     return change(count, wide, table, seen, rows, i);
   } catch (const FailedPrecondition& e) {
@@ -64,8 +64,8 @@ double change_all(const Variable& count, const Variable& wide, const Variable& t
   }
 }
 double square(double x) { return x * x; }
-COHORT_REGISTER_FUNCTION(make_rows);
-COHORT_REGISTER_FUNCTION(change_all);
+COHORT_REGISTER_FUNCTION(make_saved_rows);
+COHORT_REGISTER_FUNCTION(change_or_say);
 COHORT_REGISTER_FUNCTION(square);
 
 struct Places {
@@ -121,14 +121,14 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int64_t scheduled, i
   std::printf("resumed: %d, from %lld\n", coordinator.resumed() ? 1 : 0,
               static_cast<long long>(step));
   std::fflush(stdout);
-  const auto rows = coordinator.create_per_worker_resource(make_rows);
+  const auto rows = coordinator.create_per_worker_resource(make_saved_rows);
   std::vector<RemoteValue<double>> results;
   const int64_t first = step;
   while (step < scheduled) {
     for (const int64_t end = places.save_every > 0 ? step + places.save_every : scheduled;
          step < end; ++step) {
       results.push_back(coordinator.schedule_exactly_once(
-          {.id = str_cat("step ", step)}, change_all, count, wide, table, seen, rows, step));
+          {.id = str_cat("step ", step)}, change_or_say, count, wide, table, seen, rows, step));
       results.push_back(
           coordinator.schedule({.id = str_cat("plain ", step)}, square, static_cast<double>(step)));
     }
@@ -150,17 +150,13 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int64_t scheduled, i
   std::printf("ended: %g added\n", count.value().item<double>());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto resolver = std::make_shared<TFConfigClusterResolver>();
-  try {
-    if (run_task(*resolver)) return 0;
-    if (argc != 5) return 2;
+int run(int argc, char** argv) {
+  if (argc != 5) return 2;
+  return run_job([&](const auto& resolver) {
     lead(resolver, std::atoi(argv[1]), std::atoi(argv[2]),
          {.folder = argv[3], .save_every = std::atoi(argv[4])});
-  } catch (const std::exception& e) {
-    std::printf("error: %s\n", e.what());
-    return 1;
-  }
+  });
 }
+const TestProgram kProgram("resumed_program", run);
+
+}  // namespace

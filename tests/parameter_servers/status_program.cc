@@ -11,16 +11,16 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <thread>
 
-#include "cohort/cluster/environment.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
-#include "cohort/coordinator/server.h"
+#include "tests/parameter_servers/job_program.h"
 
 using namespace cohort;
+using cohort::testing::run_job;
+using cohort::testing::TestProgram;
 
 namespace {
 
@@ -51,16 +51,10 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int port, const char
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto resolver = std::make_shared<TFConfigClusterResolver>();
-  try {
-    if (run_task(*resolver)) return 0;
-    if (argc != 3) return 2;
-    lead(resolver, std::atoi(argv[1]), argv[2]);
-  } catch (const std::exception& e) {
-    std::printf("error: %s\n", e.what());
-    return 1;
-  }
+int run(int argc, char** argv) {
+  if (argc != 3) return 2;
+  return run_job([&](const auto& resolver) { lead(resolver, std::atoi(argv[1]), argv[2]); });
 }
+const TestProgram kProgram("status_program", run);
+
+}  // namespace

@@ -4,19 +4,19 @@
 // model was shown: the labels of an epoch add up to a number that is known, if each step that was
 // acknowledged is counted once.
 //
-//   fit_program [STALENESS_BOUND]
+//   parameter_servers_fit_program [STALENESS_BOUND]
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "cohort/cluster/environment.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
-#include "cohort/coordinator/server.h"
 #include "cohort/keras/keras.h"
+#include "tests/parameter_servers/job_program.h"
 
 using namespace cohort;
+using cohort::testing::run_job;
+using cohort::testing::TestProgram;
 
 namespace {
 
@@ -66,15 +66,11 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, std::optional<int> s
               static_cast<long long>(model.optimizer().iterations().value().item<int64_t>()));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const auto resolver = std::make_shared<TFConfigClusterResolver>();
-  try {
-    if (run_task(*resolver)) return 0;
+int run(int argc, char** argv) {
+  return run_job([&](const auto& resolver) {
     lead(resolver, argc > 1 ? std::optional(std::stoi(argv[1])) : std::nullopt);
-  } catch (const std::exception& e) {
-    std::printf("error: %s\n", e.what());
-    return 1;
-  }
+  });
 }
+const TestProgram kProgram("parameter_servers_fit_program", run);
+
+}  // namespace
