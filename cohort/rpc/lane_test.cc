@@ -126,13 +126,13 @@ TEST(Lane, AnswersThatAreHeldStayAsTheyAre) {
   EXPECT_TRUE(begin(client, "echo", Payload("there is room")));
 }
 
-// Deadlines end calls one by one, also while others come and go all the time.
 // One that takes long, as of many numbers, ends only when the small one is done.
 TEST(Lane, ASmallCallDoesNotWaitForALargeOne) {
-  std::promise<void> asked;
+  std::promise<void> begun, asked;
   const std::shared_future<void> done = asked.get_future().share();
   RpcServer server({.lanes = {"large", "small", "echo"}}, {{"large",
                                                             [&](RpcRequest, RpcReply reply) {
+                                                              begun.set_value();
                                                               done.wait();
                                                               reply.send(Payload("done"));
                                                             }},
@@ -147,11 +147,13 @@ TEST(Lane, ASmallCallDoesNotWaitForALargeOne) {
   run_with_deadline(seconds(20), [&] {
     const auto large = begin(client, "large", Payload("x"), {.answer_bytes = std::size_t{1} << 20});
     ASSERT_TRUE(large);
+    begun.get_future().wait();
     EXPECT_EQ(answer_of(client, "small", "x"), "done");
     EXPECT_EQ(result_of(*large).payload.text(), "done");
   });
 }
 
+// Deadlines end calls one by one, also while others come and go all the time.
 TEST(Lane, ALateCallEndsAloneAndInTime) {
   std::vector<RpcReply> kept;
   RpcServer server({.lanes = {"wait", "echo"}},

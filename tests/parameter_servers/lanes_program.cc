@@ -5,14 +5,19 @@
 //   lanes_program                              // "ready PORT", once it listens
 //   lanes_program TASK STORE LEASE_MS ADDRESS...  // one of those that have copies
 //
+// LANES_NO_MEMORY_AT=N: it has no memory for its Nth update.
+//
 // In a "ps.push" the alone one says "torn" if what it was asked has changed behind the place
 // "lanes.in_push", where tests make it stand still.
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,7 +58,17 @@ void serve_alone() {
       rpc::RpcServer({.lanes = coordinator::parameter_lanes()}, std::move(methods)));
 }
 
+std::atomic<int> updates_to_come = 0;
+
+void have_no_memory_at_last(const char* place) {
+  if (std::string(place) == "ps.apply" && --updates_to_come == 0) throw std::bad_alloc();
+}
+
 void serve_copies(const std::vector<std::string>& words) {
+  if (const char* const at = std::getenv("LANES_NO_MEMORY_AT")) {
+    updates_to_come = std::atoi(at);
+    base::g_failpoint_hook = &have_no_memory_at_last;
+  }
   const int task = std::stoi(words[0]);
   const std::vector<std::string> addresses(words.begin() + 3, words.end());
   const ClusterSpec spec({{"ps", addresses}});

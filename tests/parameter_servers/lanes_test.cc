@@ -125,51 +125,71 @@ TEST(LanesOfServers, OneThatStandsStillDoesNothingTwiceOrByHalves) {
   EXPECT_EQ(server.text().find("torn"), std::string::npos);
 }
 
-// The primary dies where its copy has a push, which it has applied itself, and the client has no
-// answer; or where it is about to apply one.
-class LanesOfCopies : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(LanesOfCopies, APushThatIsAskedAgainOfTheCopyCountsOnce) {
-  constexpr int kPushes = 40;
-  const cluster::StoreServer store{cluster::StoreServerOptions{}};
-  std::vector<std::string> addresses;
-  for (const int port : cohort::testing::free_ports(2)) {
-    addresses.push_back("127.0.0.1:" + std::to_string(port));
+// Two servers that have copies, and a client that has a lane with the first one.
+class TwoCopies {
+ public:
+  TwoCopies(const std::string& of_first, const std::string& of_second) {
+    for (const int port : cohort::testing::free_ports(2)) {
+      addresses_.push_back("127.0.0.1:" + std::to_string(port));
+      options_.push_back({.address = addresses_.back()});
+      members.push_back(std::make_shared<Counting>(options_.back()));
+    }
+    first = start("0", of_first);
+    second = start("1", of_second);
+    EXPECT_TRUE(first->wait_for("ready")) << first->text();
+    EXPECT_TRUE(second->wait_for("ready")) << second->text();
   }
-  const auto start = [&](const char* task, const std::string& failpoint) {
-    return std::make_unique<Process>(std::vector<std::string>{LANES_PROGRAM, task, store.address(),
-                                                              "1000", addresses[0], addresses[1]},
-                                     std::vector<std::string>{"COHORT_FAILPOINTS=" + failpoint});
-  };
-  const auto killed = start("0", std::string(GetParam()) + "=kill#20");
-  const auto steady = start("1", "");
-  std::vector<std::shared_ptr<Counting>> members;
-  std::vector<rpc::RpcClientOptions> options;
-  for (const std::string& address : addresses) {
-    options.push_back({.address = address});
-    members.push_back(std::make_shared<Counting>(options.back()));
-  }
-  ASSERT_TRUE(killed->wait_for("ready")) << killed->text();
-  ASSERT_TRUE(steady->wait_for("ready")) << steady->text();
-  run_with_deadline(seconds(100), [&] {
+  /// So many pushes, each of which adds 1; returns the value then.
+  int64_t push(int times) {
     ParameterServers servers(
-        coordinator::group_clients({members.begin(), members.end()}, options, 2),
+        coordinator::group_clients({members.begin(), members.end()}, options_, 2),
         {.timeout = seconds(60), .are_groups = true});
     servers.begin(1);
     const ParameterHandle w = make_zeros(servers);
     open_lane(*members[0]);
     const int before = members[0]->calls;
-    for (int i = 0; i < kPushes; ++i) {
+    for (int i = 0; i < times; ++i) {
       add(servers, w, 1);
       if (i == 4) {
         EXPECT_EQ(members[0]->calls, before) << "they go over gRPC";
       }
     }
-    EXPECT_EQ(value_of(servers, w), kPushes);
-  });
-  EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
+    return value_of(servers, w);
+  }
+
+  std::unique_ptr<Process> first, second;
+  std::vector<std::shared_ptr<Counting>> members;
+
+ private:
+  std::unique_ptr<Process> start(const char* task, const std::string& environment) const {
+    return std::make_unique<Process>(std::vector<std::string>{LANES_PROGRAM, task, store_.address(),
+                                                              "1000", addresses_[0], addresses_[1]},
+                                     std::vector<std::string>{environment});
+  }
+  const cluster::StoreServer store_{cluster::StoreServerOptions{}};
+  std::vector<std::string> addresses_;
+  std::vector<rpc::RpcClientOptions> options_;
+};
+
+// The primary dies where its copy has a push, which it has applied itself, and the client has no
+// answer; or where it is about to apply one.
+class LanesOfCopies : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LanesOfCopies, APushThatIsAskedAgainOfTheCopyCountsOnce) {
+  TwoCopies copies("COHORT_FAILPOINTS=" + std::string(GetParam()) + "=kill#20", "LANES_NONE=1");
+  run_with_deadline(seconds(100), [&] { EXPECT_EQ(copies.push(40), 40); });
+  EXPECT_EQ(copies.first->wait(), 128 + SIGKILL) << copies.first->text();
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, LanesOfCopies, ::testing::Values("ps.before_answer", "ps.apply"));
+
+// Which applies what it has acknowledged.
+TEST(LanesOfTheBackup, OneThatHasNoMemoryForAnUpdateSaysSoAndEnds) {
+  TwoCopies copies("LANES_NONE=1", "LANES_NO_MEMORY_AT=20");
+  run_with_deadline(seconds(100), [&] { EXPECT_EQ(copies.push(40), 40); });
+  EXPECT_EQ(copies.second->wait(), 128 + SIGABRT) << copies.second->text();
+  EXPECT_NE(copies.second->text().find("ps 1, shards of group 0: "), std::string::npos)
+      << copies.second->text();
+}
 
 }  // namespace

@@ -31,7 +31,7 @@ constexpr NodeId kClientTask = kTaskMask - 1;
 // A message of the most that a call brings is one piece, and has room in a lane.
 constexpr std::size_t kPieceBytes = std::size_t{17} << 18;
 constexpr uint64_t kOwnWindow = 1024;
-// Beyond it a message may take one of a lane's large places.
+// Beyond it a message takes one of a lane's large places.
 constexpr std::size_t kSmallPiece = rpc::LaneMemory::kSmallBytes - (std::size_t{8} << 10);
 // Of what all have applied: who was away needs a snapshot soon. What is larger lies where it has
 // arrived, in places that the next calls need.
@@ -171,7 +171,7 @@ GroupReport GroupReplica::report() const {
 }
 
 void GroupReplica::beat(Time now) {
-  if (has_begun(now)) replica_.advance(now);
+  if (has_begun(now)) or_end([&] { replica_.advance(now); });
   send_all(now);
 }
 
@@ -194,8 +194,12 @@ void GroupReplica::take_in(const Heard& heard, Time now) {
 }
 
 void GroupReplica::bring(NodeId from, const Message& message, Time now) {
+  or_end([&] { replica_.receive(from, message, now); });
+}
+
+void GroupReplica::or_end(const std::function<void()>& work) const {
   try {
-    replica_.receive(from, message, now);
+    work();
   } catch (const std::exception& e) {
     // Its state is not to be trusted any more; the others have it.
     COHORT_LOG(kFatal, "ps ", options_.task, ", shards of group ", options_.group, ": ", e.what());
@@ -313,8 +317,8 @@ void GroupReplica::send(replication::Outgoing one) {
   if (peer == options_.peers.end()) return;
   if (std::holds_alternative<replication::Appended>(one.message))
     base::failpoint("ps.acknowledges");
-  // Pieces of a snapshot stay where they arrive until all are there: they would fill a lane.
-  const bool in_lane = !std::holds_alternative<replication::SnapshotPiece>(one.message);
+  // Pieces stay where they arrive until all are there: they would fill a lane.
+  const bool is_whole = !std::holds_alternative<replication::SnapshotPiece>(one.message);
   const rpc::Payload whole = cluster::encode_group_payload(std::move(one.message));
   const std::size_t count =
       std::max<std::size_t>(1, (whole.size() + kPieceBytes - 1) / kPieceBytes);
@@ -329,7 +333,7 @@ void GroupReplica::send(replication::Outgoing one) {
     rpc::Payload payload(out.str());
     const rpc::Payload part = part_of(whole, i * kPieceBytes, kPieceBytes);
     for (const rpc::Payload::Piece& piece : part.pieces()) payload.append(piece);
-    send_piece(peer->first, std::move(payload), in_lane);
+    send_piece(peer->first, std::move(payload), is_whole && count == 1);
   }
 }
 
@@ -343,10 +347,10 @@ void GroupReplica::send_piece(int task, rpc::Payload piece, bool in_lane) {
     if (road.last_large && road.last_large->is_over()) road.last_large.reset();
     // The lease goes on while a lane is opened.
     rpc::RpcCallOptions options{.timeout = options_.lease / (4 * kBeatsOfLease)};
-    if (road.last_large) options.answer_bytes = rpc::LaneMemory::kSmallBytes;
+    const bool is_large = road.last_large || piece.size() > kSmallPiece;
+    if (is_large) options.answer_bytes = rpc::LaneMemory::kSmallBytes;
     std::unique_ptr<rpc::LaneCall> call = peer.start_in_lane("ps.member", piece, options).call;
     if (call) {
-      const bool is_large = piece.size() + options.answer_bytes > kSmallPiece;
       if (is_large) road.last_large = std::move(call);
       return;
     }

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -107,8 +108,9 @@ class GroupReplica {
   GroupReport current_report() const;
   void beat(Time now);
   void look_at_held(Time now);
-  /// Errors: none: what the machine throws ends the process.
   void bring(replication::NodeId from, const replication::Message& message, Time now);
+  /// What the machine throws ends the process, which says what that was.
+  void or_end(const std::function<void()>& work) const;
   replication::NodeId new_ticket(const Question& question, Time now);
   bool has_begun(Time now);
   void take_in(const Heard& heard, Time now);
