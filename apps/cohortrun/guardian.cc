@@ -26,11 +26,16 @@ using Clock = std::chrono::steady_clock;
 constexpr pid_t kOver = 0;
 constexpr int kLooksEveryMs = 20;
 
-bool any_lives(const std::set<pid_t>& groups) {
-  for (const pid_t group : groups) {
-    if (::kill(-group, 0) == 0) return true;
-  }
-  return false;
+// Their numbers may become others'.
+void forget_ended(std::set<pid_t>* groups) {
+  std::erase_if(*groups, [](pid_t group) { return ::kill(-group, 0) != 0 && errno == ESRCH; });
+}
+
+// By hand where the system cannot (kernels before 5.9, filters of system calls).
+void close_from(int first) {
+  if (::close_range(static_cast<unsigned>(first), UINT_MAX, 0) == 0) return;
+  const long end = ::sysconf(_SC_OPEN_MAX);
+  for (int fd = first; fd < end; ++fd) ::close(fd);
 }
 
 void end_all(const std::set<pid_t>& groups, int signal) {
@@ -41,14 +46,15 @@ void end_all(const std::set<pid_t>& groups, int signal) {
 }
 
 // In the child.
-[[noreturn]] void keep_guard(int from, std::chrono::seconds grace) {
-  ::setpgid(0, 0);  // whoever ends cohortrun with its group
+[[noreturn]] void keep_guard(const std::array<int, 2>& ends, std::chrono::seconds grace) {
+  ::close(ends[1]);  // else the pipe would have no end
+  ::setpgid(0, 0);   // whoever ends cohortrun with its group
   ::prctl(PR_SET_NAME, "cohort_guard");
   // Nobody is to wait for the end of what this process would hold open.
   const int null = ::open("/dev/null", O_RDWR);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
-  ::dup2(from, STDERR_FILENO + 1);
-  ::close_range(STDERR_FILENO + 2, UINT_MAX, 0);
+  ::dup2(ends[0], STDERR_FILENO + 1);
+  close_from(STDERR_FILENO + 2);
   std::set<pid_t> groups;
   for (pid_t told = kOver;;) {
     const ssize_t got = ::read(STDERR_FILENO + 1, &told, sizeof told);
@@ -59,7 +65,9 @@ void end_all(const std::set<pid_t>& groups, int signal) {
   }
   end_all(groups, SIGTERM);
   const Clock::time_point until = Clock::now() + grace;
-  while (any_lives(groups) && Clock::now() < until) ::poll(nullptr, 0, kLooksEveryMs);
+  for (forget_ended(&groups); !groups.empty() && Clock::now() < until; forget_ended(&groups)) {
+    ::poll(nullptr, 0, kLooksEveryMs);
+  }
   end_all(groups, SIGKILL);
   ::_exit(0);
 }
@@ -69,7 +77,7 @@ void end_all(const std::set<pid_t>& groups, int signal) {
 Guardian::Guardian(std::chrono::seconds grace) {
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) == 0) pid_ = ::fork();
-  if (pid_ == 0) keep_guard(ends[0], grace);
+  if (pid_ == 0) keep_guard(ends, grace);
   if (pid_ < 0) {
     throw std::runtime_error(cohort::str_cat("expected a process, got: ", std::strerror(errno)));
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ends the processes of this host where cohortrun itself is killed (kill -9) and cannot: what hears
-// SIGTERM from the system then is the tasks alone, not what these have started.
+// Ends the tasks' process groups on this host where cohortrun itself is killed (kill -9) and
+// cannot: what hears SIGTERM from the system then is the tasks alone, not what these have started.
+// What has left its task's group (setsid) stays.
 #pragma once
 
 #include <sys/types.h>

@@ -160,7 +160,10 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::start(const std::vector<ProcessSpec>& specs) {
-  for (const Left& each : left_) ::kill(each.who, SIGKILL);
+  for (const Left& each : left_) {
+    ::kill(each.who, SIGKILL);
+    if (each.who < 0) guardian_.has_ended(-each.who);
+  }
   left_.clear();
   processes_.clear();
   streams_.clear();
@@ -278,9 +281,9 @@ void ProcessGroup::look_at_what_is_left() {
   }
   std::erase_if(left_, [this](const Left& each) {
     if (Clock::now() >= each.kill_at) ::kill(each.who, SIGKILL);
-    const bool is_gone = ::kill(each.who, 0) != 0;
-    if (is_gone && each.who < 0) guardian_.has_ended(-each.who);
-    return is_gone || Clock::now() >= each.kill_at + kDiesWithin;
+    const bool is_over = ::kill(each.who, 0) != 0 || Clock::now() >= each.kill_at + kDiesWithin;
+    if (is_over && each.who < 0) guardian_.has_ended(-each.who);
+    return is_over;
   });
 }
 
