@@ -2,8 +2,12 @@
 //
 // Strategy::distribute_dataset and distribute_datasets_from_function.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <optional>
+#include <span>
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/communicator.h"
@@ -116,7 +120,8 @@ Share share_of(const Dataset& dataset, SplitPlan plan, bool contiguous) {
   return {dataset, plan};
 }
 
-/// Lets iterators agree on the end, where workers may have unlike numbers of steps.
+/// Lets iterators agree on the end, where workers may have unlike numbers of steps. Also where the
+/// data of this one never ends, for that of others may.
 void agree_on_end(DistributedInput& input, const std::shared_ptr<StrategyExtended>& extended) {
   const bool ends = input.steps.cardinality() != kInfiniteCardinality;
   if (!ends && !extended->parameter_store()->reaches_workers()) return;
@@ -153,13 +158,41 @@ std::string sharing_text(const Share& share) {
   return batches == kInfiniteCardinality ? text + ", without end" : text;
 }
 
-/// Workers have to share the data in one way; and what all read has to be the same.
+/// Of several workers' numbers those that are known are one.
+bool are_alike(const std::vector<int64_t>& numbers, int64_t unknown) {
+  const auto known = [&](int64_t each) { return each != unknown; };
+  const auto first = std::find_if(numbers.begin(), numbers.end(), known);
+  return std::all_of(first, numbers.end(),
+                     [&](int64_t each) { return !known(each) || each == *first; });
+}
+
+/// Workers have to share the data in one way; and what all read has to be the same, as far as they
+/// know it ahead of reading.
 void check_same_sharing(StrategyExtended& extended, const Share& share) {
   if (!extended.parameter_store()->reaches_workers()) return;
   internal::collectives::Communicator* const others = extended.reach(kDistribute).others;
   if (others == nullptr) return;
+  constexpr const char* kOperation = "[strategy.distribute_dataset] ";
+  const bool is_common = share.applied == AutoShardPolicy::kData;
+  const std::array<int64_t, 3> here = {
+      static_cast<int64_t>(share.applied),
+      is_common ? share.dataset.cardinality() : kUnknownCardinality,
+      is_common ? share.dataset.batch_rows() : kUnknownDim};
+  const std::vector<std::byte> bytes =
+      internal::collectives::gather_bytes(*others, kOperation, std::as_bytes(std::span(here)));
+  std::array<std::vector<int64_t>, 3> of_all;
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof here) {
+    std::array<int64_t, 3> each = {};
+    std::memcpy(each.data(), bytes.data() + at, sizeof each);
+    for (std::size_t i = 0; i < each.size(); ++i) of_all[i].push_back(each[i]);
+  }
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
+  if (are_alike(of_all[0], kNone) && are_alike(of_all[1], kUnknownCardinality) &&
+      are_alike(of_all[2], kUnknownDim)) {
+    return;
+  }
   internal::collectives::check_same_on_workers(
-      *others, "[strategy.distribute_dataset] ",
+      *others, kOperation,
       "data (all workers read the same, and take their parts of each batch, unless it is of files; "
       "where each makes its own: AutoShardPolicy::kOff, or distribute_datasets_from_function)",
       sharing_text(share));

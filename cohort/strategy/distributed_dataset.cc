@@ -54,7 +54,6 @@ class DistributedIterator::State {
   Iterator steps_;
   Element empty_step_;  // as the steps so far; only where workers agree on the end
   bool ended_ = false;
-  std::optional<bool> may_end_;  // anywhere; unset: nobody was asked
   internal::collectives::Communicator* others_ =
       nullptr;               // set where all workers read the same steps
   uint64_t generation_ = 0;  // of theirs, in which they have agreed on the next step
@@ -128,12 +127,7 @@ void DistributedIterator::State::upload(std::vector<Element>& parts) const {
 std::optional<Element> DistributedIterator::State::next_step() {
   internal::base::failpoint("data.next");
   std::optional<Element> step = steps_.next();
-  if (!input_->any_worker) return step;
-  // Not at each step where nobody's data ends.
-  if (!may_end_) {
-    may_end_ = input_->any_worker(input_->steps.cardinality() != kInfiniteCardinality);
-  }
-  return *may_end_ ? agreed(std::move(step)) : step;
+  return input_->any_worker ? agreed(std::move(step)) : step;
 }
 
 /// The step; one without rows if only others have more; nullopt if nobody has.

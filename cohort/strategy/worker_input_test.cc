@@ -127,6 +127,10 @@ TEST(WorkerInput, UnlikeDataIsAnErrorThatNamesBoth) {
           "batches of its own (AutoShardPolicy kOff)", "of 4 rows, 5 of them",
           me == 0 ? numbers.with_options({.auto_shard_policy = AutoShardPolicy::kOff}) : numbers);
       EXPECT_EQ(s.distribute_dataset(numbers).cardinality(), 5);
+      // Who has to read it to know how many there are may have as many.
+      const Dataset unknown = numbers.filter([](const Tensor&) { return true; });
+      EXPECT_EQ(unknown.cardinality(), kUnknownCardinality);
+      EXPECT_EQ(s.distribute_dataset(me == 0 ? unknown : numbers).num_replicas(), 1);
     });
   });
 }
