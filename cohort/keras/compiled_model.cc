@@ -149,12 +149,13 @@ void CompiledModel::check_weights(const std::vector<std::string>& names) const {
 std::string CompiledModel::unique_name(std::map<std::string, int>& taken, const std::string& output,
                                        const std::string& metric, bool is_weighted) {
   std::string name = output + metric;
-  if (taken.contains(name) && is_weighted) name = output + "weighted_" + metric;
-  const auto [place, is_new] = taken.try_emplace(name, 0);
-  COHORT_CHECK_ARG(is_new || place->second >= 0, "[compile] expected metrics of other names than ",
-                   "the losses have, got a metric \"", name, "\"");
-  if (is_new) return name;
-  return str_cat(name, "_", ++place->second);
+  const auto place = taken.find(name);
+  COHORT_CHECK_ARG(place == taken.end() || place->second >= 0, "[compile] expected metrics of ",
+                   "other names than the losses have, got a metric \"", name, "\"");
+  if (place != taken.end() && is_weighted) name = output + "weighted_" + metric;
+  std::string free = name;
+  for (int n = 1; !taken.try_emplace(free, 0).second; ++n) free = str_cat(name, "_", n);
+  return free;
 }
 
 bool CompiledModel::list_of(keras::Logs& all, std::map<std::string, int>& taken,

@@ -48,6 +48,16 @@ TEST(MetricNames, AreUniqueAsInKeras) {
   }
 }
 
+// Keras loses one of them.
+TEST(MetricNames, LeaveAloneANameThatAMetricHas) {
+  const Rows rows;
+  Sequential model({InputLayer({2}), Dense(1)});
+  model.compile({.loss = "mae", .metrics = {"mae", "mae", metrics::MeanSquaredError("mae_1")}});
+  const Logs logs = model.evaluate(rows.x, rows.y, {.verbose = kSilent});
+  EXPECT_EQ(logs.names(), (std::vector<std::string>{"loss", "mae", "mae_1", "mae_1_1"}));
+  EXPECT_EQ(logs.number("mae_1_1"), 7.5);
+}
+
 // Keras: {'loss': 10.0, 'p_loss': 7.5, 'p_mae': 2.5, 'p_weighted_mae': 2.5, 'q_loss': 2.5,
 // 'q_mae': 2.5}.
 TEST(MetricNames, AreUniqueForEachOutput) {
@@ -67,6 +77,9 @@ TEST(MetricNames, AreNotThoseOfLosses) {
   Sequential model({Dense(1)});
   testing::expect_error<InvalidArgument>({"\"loss\""}, [&] {
     model.compile({.loss = "mse", .metrics = {metrics::MeanAbsoluteError("loss")}});
+  });
+  testing::expect_error<InvalidArgument>({"\"loss\""}, [&] {
+    model.compile({.loss = "mse", .weighted_metrics = {metrics::MeanAbsoluteError("loss")}});
   });
 }
 
