@@ -218,6 +218,11 @@ class Communicator {
   ///         threw renews first, so it throws what renew() does.
   void take_turn(const char* operation, base::FunctionRef<void()> body,
                  const runtime::ReplicaGroup* run = nullptr);
+  /// Calls body beside a run that has the turn, and computes: nothing that takes a turn inside of
+  /// it comes in between. Where such a thing goes on, or no run has the turn, body is not called,
+  /// and false returned. Blocks: never but in body. Threads: one at a time, not the one that has
+  /// the turn.
+  bool beside_turn(base::FunctionRef<void()> body);
   /// For what is no turn, but leaves the others waiting if it fails (a loop of many turns): what
   /// body throws ends the generation, and is thrown as by a turn. What one of its turns has thrown
   /// has done so already: another thread may have begun the next generation since.
@@ -269,6 +274,7 @@ class Communicator {
   bool has_turn() const;
   void turn(const char* operation, base::FunctionRef<void()> body,
             const runtime::ReplicaGroup* run);
+  void turn_within(base::FunctionRef<void()> body);
   void note_turn(const char* operation, bool is_step);
   void begin_turn();
   void report_failure() const;
@@ -293,6 +299,8 @@ class Communicator {
   base::Mutex turn_;
   std::atomic<std::thread::id> holder_{};                    // of the turn
   std::atomic<const runtime::ReplicaGroup*> run_ = nullptr;  // that is the turn
+  base::Mutex within_;                                       // of turns inside of the turn,
+  std::atomic<std::thread::id> within_holder_{};
   std::atomic<bool> told_ = false;  // the failure of this generation was thrown
 
   mutable base::Mutex doing_mutex_;

@@ -7,10 +7,12 @@
 #include <atomic>
 #include <numeric>
 #include <optional>
+#include <thread>
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/test_job.h"
 #include "cohort/reductions/local_reduce.h"
+#include "cohort/runtime/replica_group.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::collectives {
@@ -390,6 +392,33 @@ TEST(Communicator, OneRankIsTheIdentity) {
   EXPECT_EQ(alone.generation(), 1U);
   EXPECT_FALSE(alone.failed());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(alone.allocate(100).get()) % 64, 0U);
+}
+
+// Who moves bytes for a run that computes stays away from what the run does meanwhile.
+TEST(Communicator, WhoIsBesideARunIsNotBesideATurnWithinIt) {
+  TestJob job(Carrier::kThreads, 2);
+  job.run([](Communicator& c) {
+    const auto is_called = [&] {
+      bool called = false;
+      bool got = false;
+      std::jthread([&] { got = c.beside_turn([&] { called = true; }); }).join();
+      EXPECT_EQ(called, got);
+      return called;
+    };
+    runtime::ReplicaGroup group({.replicas = 1});
+    const auto body = [&] {
+      EXPECT_TRUE(is_called());
+      c.take_turn("within", [&] {
+        EXPECT_FALSE(is_called());
+        c.take_turn("within that", [&] { c.barrier(); });
+        EXPECT_FALSE(is_called());
+      });
+      EXPECT_TRUE(is_called());
+    };
+    EXPECT_FALSE(is_called());
+    c.take_turn("step", body, &group);
+    c.take_turn("no run", [&] { EXPECT_FALSE(is_called()); });
+  });
 }
 
 TEST(Communicator, RefusesWhatNoRankCanDo) {

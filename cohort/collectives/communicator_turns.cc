@@ -44,7 +44,9 @@ void Communicator::begin_turn() {
 
 void Communicator::take_turn(const char* operation, base::FunctionRef<void()> body,
                              const runtime::ReplicaGroup* run) {
-  if (size_ == 1 || has_turn()) return body();
+  if (size_ == 1) return body();
+  // A run computes in between, and takes turns of its own.
+  if (has_turn()) return run != nullptr ? body() : turn_within(body);
   t_thrown = {};
   try {
     turn(operation, body, run);
@@ -71,6 +73,21 @@ void Communicator::turn(const char* operation, base::FunctionRef<void()> body,
   } catch (...) {
     throw_agreed(std::current_exception(), operation);
   }
+}
+
+void Communicator::turn_within(base::FunctionRef<void()> body) {
+  if (within_holder_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return body();
+  const base::MutexLock lock(within_);
+  within_holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  const base::ScopeExit ended([this] { within_holder_.store({}, std::memory_order_relaxed); });
+  body();
+}
+
+bool Communicator::beside_turn(base::FunctionRef<void()> body) {
+  if (run_.load(std::memory_order_relaxed) == nullptr || !within_.try_lock()) return false;
+  const base::ScopeExit ended([this]() COHORT_REQUIRES(within_) { within_.unlock(); });
+  body();
+  return true;
 }
 
 // Without the brackets and spaces that names of operations have in errors.

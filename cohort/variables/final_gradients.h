@@ -22,6 +22,8 @@ class FinalGradients {
   /// Not of leaves whose gradient is not complete before the pass has ended (parts of it are rows,
   /// or hooks of the program change it). Errors: end the pass.
   virtual void on_final(Component& leaf, const Tensor& gradient) = 0;
+  /// What comes of the pass has been applied, or is not going to be.
+  virtual void on_over() noexcept = 0;
   /// The pass has ended by an error: what was announced is not going to be applied.
   virtual void on_failure(const std::exception_ptr& error) noexcept = 0;
 

@@ -20,6 +20,7 @@ void OptimizerBase::minimize(const Tensor& loss, std::span<const Variable> varia
   };
   try {
     apply_gradients(compute(), {});
+    if (listener != nullptr) listener->on_over();
   } catch (...) {
     if (listener != nullptr) listener->on_failure(std::current_exception());
     throw;

@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cohort/autograd/gradient_tape.h"
@@ -109,6 +111,34 @@ TEST(MinimizeAhead, ParametersFollowTheGradients) {
     EXPECT_EQ(gradients[at], kBuckets * left) << layer;
     EXPECT_GE(parameters[at], kBuckets * (left - 1)) << layer;
     EXPECT_LE(parameters[at], kBuckets * left) << layer;
+  }
+}
+
+// No gradient becomes final while parameters leave, and nobody waits.
+TEST(MinimizeAhead, BytesMoveWhileALayerComputes) {
+  constexpr int kAllButOne = 2 * (kLayers - 1);
+  constexpr std::chrono::seconds kLimit{30};
+  for (const Carrier carrier : {Carrier::kThreads, Carrier::kTcp}) {
+    WorkersOfTest job(2, 1, kEachAlone, carrier);
+    Sent sent;
+    sent.count(job);
+    job.each([&](const Strategy& s) {
+      Chain chain(s);
+      for (int step = 0; step < 4; ++step) {
+        chain.step(step, true, [&](int layer) {
+          if (step == 3 && layer == kLayers - 1) sent.parameters = 0;
+          if (layer != 0) return;
+          const auto begin = std::chrono::steady_clock::now();
+          const auto goes_on = [&] {
+            const auto since = std::chrono::steady_clock::now() - begin;
+            return step < 3 ? since < std::chrono::milliseconds(10)
+                            : sent.parameters < kAllButOne && since < kLimit;
+          };
+          while (goes_on()) std::this_thread::yield();
+        });
+      }
+    });
+    EXPECT_GE(sent.parameters, kAllButOne);
   }
 }
 

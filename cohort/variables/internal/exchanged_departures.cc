@@ -17,20 +17,29 @@ namespace cohort::internal::variables {
 FinalGradients* ExchangedUpdate::expect(int replica, uint64_t stamp,
                                         base::FunctionRef<RuleOfStep()> rule) {
   if (replica == 0) {
+    static_cast<void>(progress_->pause());  // of a pass whose end nobody was told of
     ahead_.reset();
     if (may_leave_ && goes_ahead_) {
       ahead_.emplace(Ahead{.by = rule(), .first_place = communicator_->reserve(2 * buckets())});
     }
     before_pass_ = {communicator_->generation(), communicator_->operations()};
+    pass_began_ = Clock::now();
   }
   if (!may_leave_) return nullptr;
   departures_.expect(replica, stamp);
+  // Where places are reserved, it does not matter what is between two operations. A pass as short
+  // as the last one may be over before the thread looks.
+  if (replica == 0 && ahead_ && pass_took_ > 2 * ProgressThread::kTick) progress_->resume();
   return this;
 }
 
-// One replica at a time sends and moves, whichever comes: the others go on with their passes.
 void ExchangedUpdate::on_final(Component& leaf, const Tensor& gradient) {
   departures_.announce(std::max(0, current_replica()), leaf, gradient);
+  move_on();
+}
+
+// One thread at a time sends and moves, whichever comes: replicas go on with their passes.
+void ExchangedUpdate::move_on() {
   leave_in_turn();
   if (!departures_.begin_moving()) return;
   {
@@ -39,6 +48,18 @@ void ExchangedUpdate::on_final(Component& leaf, const Tensor& gradient) {
     go_ahead();
   }
   leave_in_turn();  // what others have announced meanwhile
+}
+
+// The others hear at once of what has failed here; this worker throws it behind its pass.
+void ExchangedUpdate::move_on_beside() {
+  communicator_->beside_turn([this] {
+    try {
+      move_on();
+    } catch (...) {
+      communicator_->abort(std::current_exception(), kApplyGradients);
+      throw;
+    }
+  });
 }
 
 void ExchangedUpdate::leave_in_turn() {
@@ -90,7 +111,10 @@ void ExchangedUpdate::go_ahead() {
   }
 }
 
+void ExchangedUpdate::on_over() noexcept { static_cast<void>(progress_->pause()); }
+
 void ExchangedUpdate::on_failure(const std::exception_ptr& error) noexcept {
+  static_cast<void>(progress_->pause());
   const bool has_left = departures_.left().value_or(0) > 0;
   departures_.end();
   if (!has_left) return;

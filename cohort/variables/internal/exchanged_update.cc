@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/barrier.h"
 #include "cohort/runtime/replica_group.h"
@@ -52,7 +53,9 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
       by_rows_(layout.variables().size(), false),
       departures_(layout, shares_, by_rows_),
       can_go_ahead_(!communicator_->shares_memory() && !clips_norms(options)),
-      scales_(layout.variables().size(), 1) {
+      scales_(layout.variables().size(), 1),
+      progress_(base::kept_to_this_process(
+          std::make_unique<ProgressThread>([this] { move_on_beside(); }))) {
   const bool norms = clips_norms(options);
   std::size_t to_all = 0;
   std::size_t of_all = 0;
@@ -121,10 +124,13 @@ void guard_update(collectives::Communicator& communicator, base::FunctionRef<voi
 
 void ExchangedUpdate::run(Posts posts, int replica, runtime::ReplicaGroup* group, const Rule& rule,
                           double weight_decay) {
+  const std::exception_ptr stopped_by = progress_->pause();  // ahead of what it changes
   Step step{posts, replica, group, rule, weight_decay, departures_.left()};
+  if (step.turns_left && step.leads()) pass_took_ = Clock::now() - pass_began_;
   if (step.turns_left && ahead_) step.turns_ahead = ahead_->turns;
   Flight flight;
   try {
+    if (stopped_by) std::rethrow_exception(stopped_by);
     exchange_gradients(step, flight);
     update_slices(step, flight);
   } catch (const runtime::PeerFailed&) {

@@ -18,6 +18,8 @@
 // leave, by a place in the order of operations that was reserved, for on another worker they may
 // leave sooner or later. It is expected then that all workers bring what they brought in the step
 // before; where that was wrong, which all see alike behind the pass, all turns are updated again.
+// Whoever announces a gradient moves bytes, and between two of them a thread that looks every
+// millisecond (progress_thread.h), so that a link is busy however long a layer computes.
 //
 // Of a table whose gradient is rows only these travel, and the new values of them
 // (exchanged_rows.h). Until a step has shown which tables these are, they travel whole, to no end.
@@ -27,6 +29,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +42,7 @@
 #include "cohort/variables/internal/clipped_update.h"
 #include "cohort/variables/internal/departures.h"
 #include "cohort/variables/internal/exchanged_rows.h"
+#include "cohort/variables/internal/progress_thread.h"
 #include "cohort/variables/internal/rounded_gradients.h"
 #include "cohort/variables/internal/slice_image.h"
 #include "cohort/variables/internal/worker_agreement.h"
@@ -60,6 +64,7 @@ class ExchangedUpdate final : public FinalGradients {
   /// As Updater::expect_gradients(). `stamp`: tells passes apart, the same on all replicas.
   FinalGradients* expect(int replica, uint64_t stamp, base::FunctionRef<RuleOfStep()> rule);
   void on_final(Component& leaf, const Tensor& gradient) override;
+  void on_over() noexcept override;
   void on_failure(const std::exception_ptr& error) noexcept override;
 
   /// Order: an operation of the communicator; replica 0 calls it.
@@ -111,6 +116,8 @@ class ExchangedUpdate final : public FinalGradients {
   void update_slices(const Step& step, Flight& flight);
   void update_turn(const Step& step, Flight& flight, std::size_t turn);
   void update_again(Step step, Flight& flight);
+  void move_on();
+  void move_on_beside();
   void leave_in_turn();
   void leave(std::size_t turn);
   void go_ahead();
@@ -203,6 +210,12 @@ class ExchangedUpdate final : public FinalGradients {
   std::unique_ptr<NormBlocks> of_variables_;
   double scale_ = 1;            // global_clipnorm
   std::vector<double> scales_;  // [variable]: clipnorm
+
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point pass_began_ = {};  // by replica 0; so is
+  Clock::duration pass_took_ = {};     // the last one
+  // Last: its thread uses the rest.
+  const std::shared_ptr<ProgressThread> progress_;
 };
 
 }  // namespace cohort::internal::variables
