@@ -106,7 +106,7 @@ bool are_one(int64_t sum, int64_t squares, int count) {
 
 // Numbers of unlike places are unlike.
 int64_t Trainer::number_of(Telling at, int64_t step) const {
-  const int64_t epoch = position_ == nullptr ? 0 : position_->epoch;
+  const int64_t epoch = position_ == nullptr ? 0 : position_->epoch + 1;
   return (epoch & 0x3ff) << 16 | (step & 0x1fff) << 3 | static_cast<int64_t>(at);
 }
 
@@ -118,7 +118,8 @@ void Trainer::check_same_place(Telling at, int64_t step) const {
       place = str_cat("step ", step, " of epoch ", epoch);
       break;
     case Telling::kTestStep:
-      place = str_cat("step ", step, " of an evaluation");
+      place = str_cat("step ", step, " of ");
+      place += epoch == 0 ? "an evaluation" : str_cat("the validation of epoch ", epoch);
       break;
     case Telling::kStepsEnd:
       place = str_cat("the last step of epoch ", epoch);
@@ -138,6 +139,8 @@ void Trainer::check_same_place(Telling at, int64_t step) const {
       "place in training (each has to give as many epochs and steps, the same validation, and data "
       "of the same size)",
       place);
+  throw Internal(str_cat("[", operation_, "] expected ", place,
+                         " on every worker, got another place on some"));
 }
 
 // Who is elsewhere sends as many numbers.

@@ -3,6 +3,8 @@
 // Workers that call fit with unlike options, or are at unlike places in it, are told so, and where.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "cohort/keras/keras.h"
@@ -68,6 +70,23 @@ TEST(WorkerUnlikeFits, PlacesAreCompared) {
         {"expected the same place in training", "step 1 of an evaluation on worker 0",
          "the end of epoch 1 on worker 1"},
         [&] { model.fit(batches_of(24), {.callbacks = {looks}, .verbose = Verbose::kSilent}); });
+    // Where the others validate.
+    struct Looks : CallbackBase {
+      std::function<void()> look;
+      void on_test_begin() override { look(); }
+    };
+    const auto inside = std::make_shared<Looks>();
+    inside->look = [&] {
+      if (is_first) model.evaluate(tested, {.steps = 1, .verbose = Verbose::kSilent});
+    };
+    expect_error<FailedPrecondition>(
+        {"expected the same place in training", "step 1 of an evaluation on worker 0",
+         "step 1 of the validation of epoch 1 on worker 1"},
+        [&] {
+          model.fit(batches_of(24), {.validation_data = batches_of(12),
+                                     .callbacks = {inside},
+                                     .verbose = Verbose::kSilent});
+        });
   });
 }
 
