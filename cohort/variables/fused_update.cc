@@ -69,6 +69,14 @@ class FusedUpdate::State {
   void check_context() const;
   FinalGradients* expect_gradients(base::FunctionRef<RuleOfStep()> rule);
 
+  void note_update() {
+    if (current_replica() <= 0) ++updates_;
+  }
+  int64_t updates() const { return updates_; }
+  void renew_rows(std::size_t variable, const Tensor& rows) {
+    layout.fill_slot_rows(variable, rows, update_.options().slot_initial);
+  }
+
   /// Null: one worker, or replicas have slots of their own.
   ExchangedUpdate* exchange() const { return exchange_.get(); }
 
@@ -100,6 +108,7 @@ class FusedUpdate::State {
   std::unique_ptr<SummedGradients> summed_;    // several workers whose replicas have own slots
   std::vector<Post> posts_;                    // [stamp % kPostSets][replica]
   std::vector<Post> own_posts_;                // [replica]
+  int64_t updates_ = 0;                        // replica 0 counts
   uint64_t expected_ = 0;                      // passes, where replicas do not count meetings
 };
 
@@ -368,6 +377,7 @@ FusedUpdate::~FusedUpdate() = default;
 void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
   const at::NoGradGuard no_grad;
   state_->apply_any(gradients, rule, weight_decay);
+  state_->note_update();
 }
 
 FinalGradients* FusedUpdate::expect_gradients(base::FunctionRef<RuleOfStep()> rule) {
@@ -384,6 +394,7 @@ void FusedUpdate::apply_own(const Gradients& gradients, const Rule& rule, double
         "replica alone applies would change it for all; leave it out, or use MirroredStrategy");
   }
   state_->apply_own(gradients, rule, weight_decay);
+  state_->note_update();
 }
 
 const std::vector<Variable>& FusedUpdate::variables() const { return state_->layout.variables(); }
@@ -397,6 +408,16 @@ void FusedUpdate::set_slot(std::size_t variable, int slot, const Tensor& value) 
   state_->layout.check_slot(variable, slot);
   if (state_->exchange() != nullptr) return state_->exchange()->write_slot(variable, slot, value);
   state_->layout.write_slot(variable, slot, value);
+}
+
+void FusedUpdate::renew_rows(const Variable& variable, const Tensor& rows) {
+  const at::NoGradGuard no_grad;
+  const std::optional<std::size_t> index = state_->layout.find(variable);
+  if (index) state_->renew_rows(*index, rows);
+}
+
+int64_t FusedUpdate::updates_of(const Variable& variable) const {
+  return state_->layout.find(variable) ? state_->updates() : 0;
 }
 
 }  // namespace cohort::internal::variables

@@ -54,6 +54,11 @@ class FusedUpdate final : public Updater {
   int slot_count() const override;
   Tensor slot(std::size_t variable, int slot) const override;
   void set_slot(std::size_t variable, int slot, const Tensor& value) override;
+  /// The slots of these rows, each named once, are what they were at first. Does nothing for a
+  /// variable that is not among its own. Order: all replicas wait. One worker.
+  void renew_rows(const Variable& variable, const Tensor& rows);
+  /// How often apply() has ended; 0 if the variable is not among its own. Order: likewise.
+  int64_t updates_of(const Variable& variable) const;
 
  private:
   class State;

@@ -192,7 +192,58 @@ std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> vari
   }
   options.bfloat16_gradients = options_.bfloat16_gradients;
   if (options_.bytes_per_bucket > 0) options.bytes_per_bucket = options_.bytes_per_bucket;
-  return std::make_shared<FusedUpdate>(std::move(variables), std::move(options));
+  auto made = std::make_shared<FusedUpdate>(std::move(variables), std::move(options));
+  const base::MutexLock lock(mutex_);
+  std::erase_if(updaters_, [](const auto& each) { return each.expired(); });
+  updaters_.push_back(made);
+  return made;
+}
+
+std::vector<std::shared_ptr<FusedUpdate>> LocalVariables::updaters() const {
+  const base::MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<FusedUpdate>> out;
+  for (const auto& each : updaters_) {
+    if (auto updater = each.lock()) out.push_back(std::move(updater));
+  }
+  return out;
+}
+
+void LocalVariables::begin_renewing_rows(const Variable& variable, const char* why) {
+  if (layout_.workers() > 1) {
+    throw Unimplemented(
+        str_cat(why, "expected a strategy of one process, got ", owner(), " of ", layout_.workers(),
+                " workers: between workers rows are not given "
+                "to new ids yet; use MirroredStrategy, or an Embedding of fixed size"));
+  }
+  const base::MutexLock lock(mutex_);
+  renewed_.push_back(variable.impl().weak_from_this());
+}
+
+bool LocalVariables::renews_rows(const Variable& variable) const {
+  const base::MutexLock lock(mutex_);
+  return std::any_of(renewed_.begin(), renewed_.end(),
+                     [&](const auto& each) { return each.lock().get() == &variable.impl(); });
+}
+
+void LocalVariables::renew_rows(const Variable& variable, const IndexedSlices& rows) {
+  const at::NoGradGuard no_grad;
+  VariableImpl& impl = variable.impl();
+  impl.check_slices("[renew_rows] ", rows);
+  for (int replica = 0; replica < impl.leaf_count(); ++replica) {
+    Tensor& to = impl.leaf_of(replica).tensor;
+    if (replica < impl.copies()) {
+      to.index_copy_(0, rows.indices.to(to.device(), kInt64), rows.values.to(to.device()));
+    } else if (!to.is_same(impl.leaf_of(0).tensor)) {
+      to.unsafeGetTensorImpl()->bump_version();  // its memory changed under it
+    }
+  }
+  for (const auto& updater : updaters()) updater->renew_rows(variable, rows.indices);
+}
+
+int64_t LocalVariables::updates_of(const Variable& variable) const {
+  int64_t sum = 0;
+  for (const auto& updater : updaters()) sum += updater->updates_of(variable);
+  return sum;
 }
 
 void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {

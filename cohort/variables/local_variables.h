@@ -26,6 +26,8 @@ class ReplicaGroup;
 }  // namespace cohort::internal::runtime
 namespace cohort::internal::variables {
 
+class FusedUpdate;
+
 /// How replicas share the work of an update; both give the same bits.
 enum class UpdateSchedule {
   kSharded,  ///< Each replica updates a slice and copies it to the others: cores share a cache.
@@ -78,6 +80,11 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
   /// The fused update. Errors: as FusedUpdate.
   std::shared_ptr<Updater> make_updater(std::vector<Variable> variables,
                                         UpdaterOptions options) override;
+  /// Errors: Unimplemented for several workers.
+  void begin_renewing_rows(const Variable& variable, const char* why) override;
+  bool renews_rows(const Variable& variable) const override;
+  void renew_rows(const Variable& variable, const IndexedSlices& rows) override;
+  int64_t updates_of(const Variable& variable) const override;
   std::string owner() const override { return options_.owner; }
   const LocalVariables* local() const override { return this; }
   const LocalVariablesOptions& options() const { return options_; }
@@ -111,6 +118,7 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
     return options_.parameter_device ? *options_.parameter_device : options_.devices.front();
   }
   void remember(const std::shared_ptr<VariableImpl>& variable);
+  std::vector<std::shared_ptr<FusedUpdate>> updaters() const;
 
   LocalVariablesOptions options_;  // constant after construction
   const ReplicaLayout layout_;
@@ -120,6 +128,8 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
   std::vector<std::weak_ptr<VariableImpl>> mirrored_
       COHORT_GUARDED_BY(mutex_);                         // in order of creation
   std::size_t sweep_at_ COHORT_GUARDED_BY(mutex_) = 64;  // drops dead ones then
+  std::vector<std::weak_ptr<FusedUpdate>> updaters_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<VariableImpl>> renewed_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::internal::variables

@@ -8,6 +8,7 @@
 // its numbers is plain data.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,17 @@ class ParameterStore : public VariableCreator {
   /// True where other processes keep the parameters, and may write them at any time: a variable's
   /// leaf has what this process has read last.
   virtual bool is_remote() const { return false; }
+  /// Rows of the variable will belong to one thing after another, such as the ids of a table that
+  /// grows: see renew_rows(). `why`: who asks, for error texts.
+  /// Errors: Unimplemented where rows cannot be renewed.
+  virtual void begin_renewing_rows(const Variable& variable, const char* why);
+  virtual bool renews_rows(const Variable& /*variable*/) const { return false; }
+  /// Writes rows of which each is another's from here on: every copy, and where updaters keep slots
+  /// for them these are what they were at first. Order: begin_renewing_rows() comes before; all
+  /// replicas wait, and indices are named once.
+  virtual void renew_rows(const Variable& variable, const IndexedSlices& rows);
+  /// How many updates of lists that have the variable are over. Order: all replicas wait.
+  virtual int64_t updates_of(const Variable& variable) const;
   /// Who saves and restores its variables together; null: this process alone.
   virtual std::shared_ptr<checkpoint::SavingGroup> saving_group() const { return nullptr; }
 };

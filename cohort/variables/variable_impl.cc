@@ -104,6 +104,20 @@ ParameterStore& store_of(const char* operation, const Variable& variable) {
   return *store;
 }
 
+void ParameterStore::begin_renewing_rows(const Variable& variable, const char* why) {
+  throw Unimplemented(str_cat(
+      why, "expected a strategy that keeps its variables in this process, got ", owner(), " for ",
+      label(variable.impl()),
+      ": parameter servers do not give rows to new ids yet; use MirroredStrategy, or an Embedding "
+      "of fixed size behind keras::Hashing"));
+}
+
+void ParameterStore::renew_rows(const Variable& variable, const IndexedSlices&) {
+  begin_renewing_rows(variable, "[renew_rows] ");
+}
+
+int64_t ParameterStore::updates_of(const Variable&) const { return 0; }
+
 VariableCreator& current_variable_creator() {
   VariableCreator* const creator = runtime::current_context().creator;
   return creator != nullptr ? *creator : *LocalVariables::default_instance();

@@ -325,6 +325,21 @@ void UpdateLayout::write_slot(std::size_t variable, int slot, const Tensor& valu
   }
 }
 
+void UpdateLayout::fill_slot_rows(std::size_t variable, const Tensor& rows,
+                                  const std::vector<double>& numbers) {
+  for (std::size_t copy = 0; copy < run_of(variable).slots.size(); ++copy) {
+    for (int slot = 0; slot < slot_count_; ++slot) {
+      Tensor to = slot_view(variable, copy, slot);
+      to.index_fill_(0, rows.to(to.device(), kInt64), numbers[static_cast<std::size_t>(slot)]);
+    }
+  }
+}
+
+std::optional<std::size_t> UpdateLayout::find(const Variable& variable) const {
+  const auto found = index_.find(&variable.impl());
+  return found == index_.end() ? std::nullopt : std::optional(found->second);
+}
+
 namespace {
 
 Gradient no_rows(const Variable& variable) {

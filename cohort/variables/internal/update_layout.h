@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -126,6 +127,10 @@ class UpdateLayout {
   void check_slot(std::size_t variable, int slot) const;
   Tensor read_slot(std::size_t variable, int slot) const;
   void write_slot(std::size_t variable, int slot, const Tensor& value);
+  /// A number for each slot into these rows of it, of every copy.
+  void fill_slot_rows(std::size_t variable, const Tensor& rows, const std::vector<double>& numbers);
+  /// Index of a variable; nothing: it is another's.
+  std::optional<std::size_t> find(const Variable& variable) const;
 
  private:
   struct Place {
