@@ -3,6 +3,7 @@
 // All of Cohort but the bridge to torch::nn modules.
 #pragma once
 
+#include "cohort/autograd/dynamic_table.h"
 #include "cohort/autograd/embedding.h"
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/autograd/leaf_gradients.h"

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A table whose rows belong to ids of any size, of which nobody knows how many there will be.
+//
+//   Variable rows(zeros({100000, 16}), {.name = "users"});  // as many as there may be at once
+//   DynamicTable users(rows, {.admit_after = 2, .steps_to_live = 10000});
+//   users.see(ids);                                         // in training: who gets a row
+//   Tensor found = users.lookup(ids);                       // [batch, 16]
+//
+// An id has no row until it was seen `admit_after` times. Then it gets one, with first numbers that
+// depend on seed and id alone: the same under every strategy, and when it comes again. Rows go to
+// other ids between two updates only, so that a gradient belongs to the id that was looked up; the
+// optimizer's slots begin anew with the row. What counts as a step are updates by an optimizer of
+// update_rules' (all but those that write variables themselves).
+//
+// Memory: rows and slots of `rows`, and for each id that has a row or is counted some 150 bytes
+// (counted, not measured).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/variables/variable.h"
+#include "cohort/variables/when_full.h"
+
+namespace cohort {
+
+class Trackable;
+
+struct DynamicTableOptions {
+  int64_t admit_after = 1;  ///< An id gets a row when it was seen so many times. TF: filter_freq.
+  /// Ids without a row that are counted, at most: those seen last. 0: as many as rows.
+  int64_t candidates = 0;
+  WhenFull when_full = WhenFull::kLeastRecentlyUsed;
+  /// Updates after which an id that was not seen loses its row, and its count.
+  std::optional<int64_t> steps_to_live = {};
+  uint64_t seed = 0;  ///< With the id, of its first row: uniform in [minval, maxval).
+  double minval = -0.05;
+  double maxval = 0.05;
+  /// What an id without a row is looked up as. Unset: the row that it would get.
+  std::optional<double> default_value = {};
+
+  /// Errors: InvalidArgument for numbers that make no sense.
+  void check(const char* operation) const;
+};
+
+/// Handle to a table; a copy is the same table. Threads: see() as a replica's write, lookup() as
+/// its read.
+class DynamicTable {
+ public:
+  DynamicTable() = default;  ///< Empty handle.
+  /// `rows`: whose rows are given away, all of them; what they hold is overwritten then.
+  /// Shapes: rows [capacity, rest...], float32 or float64.
+  /// Errors: InvalidArgument for another variable, and for options that make no sense;
+  ///         Unimplemented for one that parameter servers keep, and of several workers.
+  DynamicTable(const Variable& rows, DynamicTableOptions options);
+
+  /// Counts the ids, each time they stand there, and gives rows to those that were seen often
+  /// enough. Where all rows are taken `when_full` says who goes, but nobody who was seen since the
+  /// last update; with none left an id stays without a row, as if it had not been seen enough.
+  /// Shapes: any, int32 or int64. Order: in a replica a merge point, in which those of all replicas
+  /// count as one batch, in replica order. Errors: InvalidArgument for ids that are no integers.
+  void see(const Tensor& ids) const;
+  /// Copies of the ids' rows. Those without one have no gradient.
+  /// Shapes: ids [...], result [..., rest...]. Errors: likewise. Cost: the ids; those that are in a
+  ///         GPU's memory are waited for.
+  Tensor lookup(const Tensor& ids) const;
+  /// The row that the id begins with. Shapes: [rest...].
+  Tensor first_row(int64_t id) const;
+
+  const Variable& rows() const;
+  /// Ids that have a row, those seen the longest ago first.
+  std::vector<int64_t> ids() const;
+  int64_t size() const;
+  int64_t capacity() const;
+  /// How many ids are counted that have no row; have lost theirs so far; were to have one when none
+  /// was free.
+  int64_t candidates() const;
+  int64_t evicted() const;
+  int64_t refused() const;
+
+  /// Which id has which row, with counts and steps, as one value [n] of int64, filled up with
+  /// zeros: for files of models. Assigning it restores the table; its rows and slots are the
+  /// variable's and the optimizer's. Errors, when assigned: DataLoss, InvalidArgument.
+  Variable map() const;
+  /// The same, for a Checkpoint, without what fills it up. Its rows and slots are saved with their
+  /// variable.
+  std::shared_ptr<Trackable> trackable() const;
+
+ private:
+  class Impl;
+  Impl& use(const char* operation = __builtin_FUNCTION()) const;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace cohort
