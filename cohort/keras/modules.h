@@ -66,6 +66,7 @@ using keras::DepthwiseConv2D;
 using keras::Discretization;
 using keras::Dot;
 using keras::Dropout;
+using keras::DynamicEmbedding;
 using keras::EinsumDense;
 using keras::ELU;
 using keras::Embedding;

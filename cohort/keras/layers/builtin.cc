@@ -223,6 +223,9 @@ ClassTable& class_table<LayerBase>() {
     add_preprocessing(*all);
     add_regularization(*all);
     add_reshaping(*all);
+    // Cohort's own, which Keras's files cannot name.
+    all->add(typeid(DynamicEmbeddingLayer), "Cohort", "DynamicEmbedding",
+             make_of_config<DynamicEmbeddingLayer>);
     add_models(*all);
     add_refused(*all);
     return all;

@@ -9,6 +9,7 @@
 #include "cohort/keras/layers/conv_lstm.h"               // IWYU pragma: export
 #include "cohort/keras/layers/convolution.h"             // IWYU pragma: export
 #include "cohort/keras/layers/core.h"                    // IWYU pragma: export
+#include "cohort/keras/layers/dynamic_embedding.h"       // IWYU pragma: export
 #include "cohort/keras/layers/einsum_dense.h"            // IWYU pragma: export
 #include "cohort/keras/layers/embedding.h"               // IWYU pragma: export
 #include "cohort/keras/layers/hashing.h"                 // IWYU pragma: export

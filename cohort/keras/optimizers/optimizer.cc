@@ -77,6 +77,20 @@ void check_workers(const Variable& variable) {
                      layout.workers(), " workers");
 }
 
+// What an id has left there would be the next one's.
+void check_rows_stay(const std::string& name, std::span<const Variable> variables,
+                     const char* what) {
+  for (const Variable& v : variables) {
+    const cohort::internal::variables::ParameterStore* const store = v.impl().store();
+    if (store == nullptr || !store->renews_rows(v)) continue;
+    throw Unimplemented(str_cat(
+        "[", name, "] expected no ", what, " for the rows of a DynamicTable, got ",
+        cohort::internal::variables::label(v.impl()),
+        ": they would have to begin anew with each id that gets a row; use SGD, Adagrad, Adam or "
+        "another optimizer of update_rules, without it"));
+  }
+}
+
 }  // namespace
 
 // A variable of it may be asked for before the optimizer is built, and outlive both.
@@ -156,6 +170,9 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   replicas_ = trained_.front().impl().leaf_count();
   shares_parameters_ = trained_.front().impl().copies() < replicas_;
   check_remote();
+  if (options_.use_ema) check_rows_stay(name_, trained_, "use_ema");
+  if (options_.gradient_accumulation_steps > 1)
+    check_rows_stay(name_, trained_, "gradient_accumulation_steps");
   make_counters();
   make_kept();
   slots_.clear();
@@ -432,6 +449,7 @@ std::string OptimizerBase::state_name(const Variable& owner, const std::string& 
 
 Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, double initial,
                                  const std::optional<Shape>& shape) {
+  check_rows_stay(name_, {&like, 1}, "slots of its own class");
   const Variable slot = make_beside(like, full(shape.value_or(like.shape()), initial, like.dtype()),
                                     {.name = state_name(like, name), .trainable = false});
   slots_.push_back({slot, index_of(like), name});
