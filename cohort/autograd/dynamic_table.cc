@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/autograd/embedding.h"
+#include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
@@ -145,13 +146,14 @@ void DynamicTable::Impl::see(const Tensor& given) {
 void DynamicTable::Impl::see_all(std::span<const int64_t> ids) {
   const at::NoGradGuard no_grad;
   const internal::base::MutexLock lock(mutex_);
-  if (const int64_t updates = store().updates_of(rows_); updates != updates_) {
+  if (const int64_t updates = store().updates_of(rows_, 0); updates != updates_) {
     map_.begin_step();
     updates_ = updates;
   }
+  const int64_t refused = map_.refused();
   map_.see(ids);
   const std::vector<IdMap::Fresh> fresh = map_.take_fresh();
-  warn_when_full();
+  if (map_.refused() > refused) warn_when_full();
   if (fresh.empty()) return;
   std::vector<int64_t> fresh_ids, places;
   for (const IdMap::Fresh& each : fresh) {
@@ -165,12 +167,14 @@ void DynamicTable::Impl::see_all(std::span<const int64_t> ids) {
 }
 
 void DynamicTable::Impl::warn_when_full() {
-  if (has_warned_ || map_.refused() == 0) return;
+  if (has_warned_) return;
   has_warned_ = true;
   COHORT_LOG(kWarning, "[dynamic_table] all ", map_.options().capacity, " rows of ",
              internal::variables::label(rows_.impl()),
-             " are taken, and none may be given away: further ids have none and do not train; give "
-             "it more rows, or another when_full");
+             map_.options().when_full == WhenFull::kRefuse
+                 ? " are taken, and when_full is to refuse: "
+                 : " were looked up since the last update, and stay until the next one: ",
+             "further ids have none and do not train; give it more rows");
 }
 
 Tensor DynamicTable::Impl::first_rows(std::span<const int64_t> ids) const {
@@ -196,6 +200,8 @@ Tensor DynamicTable::Impl::lookup(const Tensor& given) {
   const Tensor ids = host_ids("[dynamic_table.lookup] ", given);
   const std::span<const int64_t> numbers = numbers_of(ids);
   std::vector<int64_t> places, known, unknown_ids, unknown;
+  const bool is_recorded = internal::autograd::needs_node({}, {&rows_});
+  const int64_t updates = store().updates_of(rows_, current_replica());
   {
     const internal::base::MutexLock lock(mutex_);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -204,6 +210,9 @@ Tensor DynamicTable::Impl::lookup(const Tensor& given) {
         unknown_ids.push_back(numbers[i]);
         unknown.push_back(static_cast<int64_t>(i));
       } else {
+        // Those seen in this step stay anyway.
+        const bool is_seen = map_.is_of_this_step(row) && updates == updates_;
+        if (is_recorded && !is_seen) map_.hold(row);
         places.push_back(row);
         known.push_back(static_cast<int64_t>(i));
       }

@@ -8,10 +8,15 @@
 //   Tensor found = users.lookup(ids);                       // [batch, 16]
 //
 // An id has no row until it was seen `admit_after` times. Then it gets one, with first numbers that
-// depend on seed and id alone: the same under every strategy, and when it comes again. Rows go to
-// other ids between two updates only, so that a gradient belongs to the id that was looked up; the
-// optimizer's slots begin anew with the row. What counts as a step are updates by an optimizer of
-// update_rules' (all but those that write variables themselves).
+// depend on seed and id alone: the same under every strategy, and when it comes again. The
+// optimizer's slots begin anew with the row. Rows go to other ids between two updates only, and not
+// those that were looked up since the last one, so that a gradient belongs to its id.
+//
+// For this there is to be one step under way: see, lookup, gradient, update. A gradient that is
+// kept over other updates of the same optimizer, or of another thread's step, may meet another id.
+// A step that fails leaves its counts, and rows it has given away are gone. On GPUs it has not been
+// run. What counts as an update are those of optimizers by a rule (all but classes of OptimizerBase
+// that write variables themselves, which are refused); without them no row goes to another id.
 //
 // Memory: rows and slots of `rows`, and for each id that has a row or is counted some 150 bytes
 // (counted, not measured).
@@ -34,7 +39,8 @@ struct DynamicTableOptions {
   /// Ids without a row that are counted, at most: those seen last. 0: as many as rows.
   int64_t candidates = 0;
   WhenFull when_full = WhenFull::kLeastRecentlyUsed;
-  /// Updates after which an id that was not seen loses its row, and its count.
+  /// Steps in which an id was not seen, after which it loses its row, and its count. A step begins
+  /// with the first see() behind an update.
   std::optional<int64_t> steps_to_live = {};
   uint64_t seed = 0;  ///< With the id, of its first row: uniform in [minval, maxval).
   double minval = -0.05;
@@ -54,6 +60,7 @@ class DynamicTable {
   /// `rows`: whose rows are given away, all of them; what they hold is overwritten then.
   /// Shapes: rows [capacity, rest...], float32 or float64.
   /// Errors: InvalidArgument for another variable, and for options that make no sense;
+  ///         FailedPrecondition for one that has a table already;
   ///         Unimplemented for one that parameter servers keep, and of several workers.
   DynamicTable(const Variable& rows, DynamicTableOptions options);
 
@@ -83,7 +90,8 @@ class DynamicTable {
 
   /// Which id has which row, with counts and steps, as one value [n] of int64, filled up with
   /// zeros: for files of models. Assigning it restores the table; its rows and slots are the
-  /// variable's and the optimizer's. Errors, when assigned: DataLoss, InvalidArgument.
+  /// variable's and the optimizer's. Its length is that of `capacity` and `candidates`. Errors,
+  /// when assigned: DataLoss, InvalidArgument.
   Variable map() const;
   /// The same, for a Checkpoint, without what fills it up. Its rows and slots are saved with their
   /// variable.

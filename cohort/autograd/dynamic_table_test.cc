@@ -269,6 +269,28 @@ TEST(DynamicTable, KeepsTheRowsOfABatchUntilItsUpdate) {
   EXPECT_EQ(table.ids(), (Ids{2, 3}));
 }
 
+// A gradient of what was looked up alone is its id's, too.
+TEST(DynamicTable, KeepsTheRowsOfLookupsUntilTheirUpdate) {
+  for (const WhenFull how : {WhenFull::kLeastRecentlyUsed, WhenFull::kLeastFrequentlyUsed}) {
+    for (const int updates : {0, 1}) {  // between see(1) and its lookup
+      Trainer trainer(1);
+      const DynamicTable& table = trainer.grow(1, {.when_full = how, .steps_to_live = 1});
+      trainer.compile(cases()[0]);
+      table.see(tensor_of({1}));
+      for (int i = 0; i < updates; ++i) trainer.step({});
+      const Numbers before = numbers(table.first_row(1));
+      GradientTape tape;
+      const Tensor rows = table.lookup(tensor_of({1}));
+      table.see(tensor_of({9}));
+      EXPECT_EQ(table.ids(), Ids{1});
+      const Variable weights = trainer.rows();
+      trainer.updater().apply(tape.gradient(rows.sum(), std::span(&weights, 1)),
+                              update_rules::SgdStep{.learning_rate = 1});
+      EXPECT_NEAR(trainer.row(1)[0], before[0] - 1, 1e-12);
+    }
+  }
+}
+
 TEST(DynamicTable, LooksUpAnyShape) {
   Trainer trainer(1);
   const DynamicTable& table = trainer.grow(4);
@@ -346,6 +368,8 @@ TEST(DynamicTable, RefusesWhatItCannotDo) {
   EXPECT_THROW(made(trainer.make_rows(zeros({0, 2})), {}), InvalidArgument);
   EXPECT_THROW(made(trainer.make_rows(zeros({})), {}), InvalidArgument);
   EXPECT_THROW(made(trainer.make_rows(zeros({2, 2}, kInt64)), {}), InvalidArgument);
+  testing::expect_error<FailedPrecondition>({"[dynamic_table]", "\"rows\"", "another table"},
+                                            [&] { made(trainer.rows(), {}); });
   EXPECT_THROW(DynamicTable().size(), FailedPrecondition);
   // Of another strategy.
   Trainer other(3);

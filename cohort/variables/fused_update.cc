@@ -46,6 +46,7 @@ class FusedUpdate::State {
     const auto replicas = static_cast<std::size_t>(layout.replicas());
     posts_.assign(kPostSets * replicas, Post(layout.variables().size()));
     own_posts_.assign(replicas, Post(layout.variables().size()));
+    updates_.assign(replicas, 0);
     if (layout.communicator() == nullptr) return;
     if (layout.is_staged()) {
       summed_ = std::make_unique<SummedGradients>(layout, *layout.communicator());
@@ -69,10 +70,8 @@ class FusedUpdate::State {
   void check_context() const;
   FinalGradients* expect_gradients(base::FunctionRef<RuleOfStep()> rule);
 
-  void note_update() {
-    if (current_replica() <= 0) ++updates_;
-  }
-  int64_t updates() const { return updates_; }
+  void note_update() { ++updates_[place_of(current_replica())]; }
+  int64_t updates(int replica) const { return updates_[place_of(replica)]; }
   void renew_rows(std::size_t variable, const Tensor& rows) {
     layout.fill_slot_rows(variable, rows, update_.options().slot_initial);
   }
@@ -83,6 +82,9 @@ class FusedUpdate::State {
   UpdateLayout layout;
 
  private:
+  std::size_t place_of(int replica) const {
+    return std::min(static_cast<std::size_t>(std::max(0, replica)), updates_.size() - 1);
+  }
   using Step = PostWriter::Step;
   /// This replica's post at its place and all replicas' at the meeting.
   Posts meet(const Gradients& gradients, const Step& step, runtime::ReplicaGroup* group,
@@ -108,7 +110,7 @@ class FusedUpdate::State {
   std::unique_ptr<SummedGradients> summed_;    // several workers whose replicas have own slots
   std::vector<Post> posts_;                    // [stamp % kPostSets][replica]
   std::vector<Post> own_posts_;                // [replica]
-  int64_t updates_ = 0;                        // replica 0 counts
+  std::vector<int64_t> updates_;               // [replica], each counts its own
   uint64_t expected_ = 0;                      // passes, where replicas do not count meetings
 };
 
@@ -416,8 +418,8 @@ void FusedUpdate::renew_rows(const Variable& variable, const Tensor& rows) {
   if (index) state_->renew_rows(*index, rows);
 }
 
-int64_t FusedUpdate::updates_of(const Variable& variable) const {
-  return state_->layout.find(variable) ? state_->updates() : 0;
+int64_t FusedUpdate::updates_of(const Variable& variable, int replica) const {
+  return state_->layout.find(variable) ? state_->updates(replica) : 0;
 }
 
 }  // namespace cohort::internal::variables

@@ -57,8 +57,9 @@ class FusedUpdate final : public Updater {
   /// The slots of these rows, each named once, are what they were at first. Does nothing for a
   /// variable that is not among its own. Order: all replicas wait. One worker.
   void renew_rows(const Variable& variable, const Tensor& rows);
-  /// How often apply() has ended; 0 if the variable is not among its own. Order: likewise.
-  int64_t updates_of(const Variable& variable) const;
+  /// How often apply() has ended on the replica; 0 if the variable is not among its own. Order: of
+  /// another replica's thread, all wait.
+  int64_t updates_of(const Variable& variable, int replica) const;
 
  private:
   class State;

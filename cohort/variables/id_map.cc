@@ -53,8 +53,10 @@ void IdMap::begin_step() {
   ++step_;
   if (!options_.steps_to_live) return;
   const int64_t oldest = step_ - *options_.steps_to_live;
-  while (!order_.empty() && rows_[static_cast<std::size_t>(order_.front())].last < oldest) {
-    evict(order_.front());
+  for (auto next = order_.begin(); next != order_.end();) {
+    const int64_t row = *next++;  // evict() takes it out
+    if (rows_[static_cast<std::size_t>(row)].last >= oldest) break;
+    if (!is_held(row)) evict(row);
   }
   while (!candidate_order_.empty() && candidates_.at(candidate_order_.front()).last < oldest) {
     forget_oldest_candidate();
@@ -114,11 +116,17 @@ void IdMap::forget_oldest_candidate() {
 // What was seen in this step has gradients on their way.
 int64_t IdMap::victim() const {
   if (options_.when_full == WhenFull::kRefuse) return kNoRow;
-  if (!is_ranked()) {
-    const int64_t oldest = order_.front();
-    return rows_[static_cast<std::size_t>(oldest)].last < step_ ? oldest : kNoRow;
+  if (is_ranked()) {
+    for (const Rank& each : ranks_) {
+      if (!is_held(std::get<2>(each))) return std::get<2>(each);
+    }
+    return kNoRow;
   }
-  return ranks_.empty() ? kNoRow : std::get<2>(*ranks_.begin());
+  for (const int64_t row : order_) {
+    if (!is_ranked_row(row)) return kNoRow;
+    if (!is_held(row)) return row;
+  }
+  return kNoRow;
 }
 
 // The lowest one: memory that was never used stays unused as long as possible.

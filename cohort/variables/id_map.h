@@ -61,6 +61,10 @@ class IdMap {
   /// first sees those that have one. Cost: the ids.
   void see(std::span<const int64_t> ids);
   int64_t find(int64_t id) const;
+  /// The row stays its id's in this step and in the next one, without having been seen: somebody
+  /// may have a gradient of it on its way. Is not saved.
+  void hold(int64_t row) { rows_[static_cast<std::size_t>(row)].held = step_; }
+  bool is_of_this_step(int64_t row) const { return !is_ranked_row(row); }
   /// Of the ids that got a row since the last call, in order. Order: ahead of the next
   /// begin_step(), so that none of them has lost it again.
   std::vector<Fresh> take_fresh() { return std::exchange(fresh_, {}); }
@@ -88,7 +92,8 @@ class IdMap {
   struct Row {
     int64_t id = 0;
     int64_t count = 0;
-    int64_t last = 0;  // step in which it was seen
+    int64_t last = 0;   // step in which it was seen
+    int64_t held = -2;  // step of hold()
     std::list<int64_t>::iterator place = {};
   };
   using Rank = std::tuple<int64_t, int64_t, int64_t>;  // count, last, row: the first one goes
@@ -100,6 +105,7 @@ class IdMap {
   bool is_ranked_row(int64_t row) const {
     return rows_[static_cast<std::size_t>(row)].last < step_;
   }
+  bool is_held(int64_t row) const { return rows_[static_cast<std::size_t>(row)].held >= step_ - 1; }
   void touch(int64_t row);
   void see_candidate(int64_t id);
   void forget_oldest_candidate();

@@ -215,11 +215,17 @@ void LocalVariables::begin_renewing_rows(const Variable& variable, const char* w
                 " workers: between workers rows are not given "
                 "to new ids yet; use MirroredStrategy, or an Embedding of fixed size"));
   }
+  COHORT_CHECK_STATE(!renews_rows(variable), why, "expected a variable of no other table, got ",
+                     label(variable.impl()),
+                     ", whose rows another table gives away; copy that table's handle");
   const base::MutexLock lock(mutex_);
+  std::erase_if(renewed_, [](const auto& each) { return each.expired(); });
   renewed_.push_back(variable.impl().weak_from_this());
+  renews_any_ = true;
 }
 
 bool LocalVariables::renews_rows(const Variable& variable) const {
+  if (!renews_any_) return false;
   const base::MutexLock lock(mutex_);
   return std::any_of(renewed_.begin(), renewed_.end(),
                      [&](const auto& each) { return each.lock().get() == &variable.impl(); });
@@ -240,9 +246,9 @@ void LocalVariables::renew_rows(const Variable& variable, const IndexedSlices& r
   for (const auto& updater : updaters()) updater->renew_rows(variable, rows.indices);
 }
 
-int64_t LocalVariables::updates_of(const Variable& variable) const {
+int64_t LocalVariables::updates_of(const Variable& variable, int replica) const {
   int64_t sum = 0;
-  for (const auto& updater : updaters()) sum += updater->updates_of(variable);
+  for (const auto& updater : updaters()) sum += updater->updates_of(variable, replica);
   return sum;
 }
 

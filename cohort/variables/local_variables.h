@@ -3,6 +3,7 @@
 // The variables of a strategy whose replicas all live in this process.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -84,7 +85,7 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
   void begin_renewing_rows(const Variable& variable, const char* why) override;
   bool renews_rows(const Variable& variable) const override;
   void renew_rows(const Variable& variable, const IndexedSlices& rows) override;
-  int64_t updates_of(const Variable& variable) const override;
+  int64_t updates_of(const Variable& variable, int replica) const override;
   std::string owner() const override { return options_.owner; }
   const LocalVariables* local() const override { return this; }
   const LocalVariablesOptions& options() const { return options_; }
@@ -130,6 +131,7 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
   std::size_t sweep_at_ COHORT_GUARDED_BY(mutex_) = 64;  // drops dead ones then
   std::vector<std::weak_ptr<FusedUpdate>> updaters_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<VariableImpl>> renewed_ COHORT_GUARDED_BY(mutex_);
+  std::atomic<bool> renews_any_{false};
 };
 
 }  // namespace cohort::internal::variables

@@ -39,15 +39,17 @@ class ParameterStore : public VariableCreator {
   virtual bool is_remote() const { return false; }
   /// Rows of the variable will belong to one thing after another, such as the ids of a table that
   /// grows: see renew_rows(). `why`: who asks, for error texts.
-  /// Errors: Unimplemented where rows cannot be renewed.
+  /// Errors: Unimplemented where rows cannot be renewed; FailedPrecondition if they are already
+  ///         given away by somebody else.
   virtual void begin_renewing_rows(const Variable& variable, const char* why);
   virtual bool renews_rows(const Variable& /*variable*/) const { return false; }
   /// Writes rows of which each is another's from here on: every copy, and where updaters keep slots
   /// for them these are what they were at first. Order: begin_renewing_rows() comes before; all
   /// replicas wait, and indices are named once.
   virtual void renew_rows(const Variable& variable, const IndexedSlices& rows);
-  /// How many updates of lists that have the variable are over. Order: all replicas wait.
-  virtual int64_t updates_of(const Variable& variable) const;
+  /// How many updates of lists that have the variable a local replica has behind it: its own
+  /// thread asks, or all replicas wait. The same on all that have met since.
+  virtual int64_t updates_of(const Variable& variable, int replica) const;
   /// Who saves and restores its variables together; null: this process alone.
   virtual std::shared_ptr<checkpoint::SavingGroup> saving_group() const { return nullptr; }
 };

@@ -116,7 +116,7 @@ void ParameterStore::renew_rows(const Variable& variable, const IndexedSlices&) 
   begin_renewing_rows(variable, "[renew_rows] ");
 }
 
-int64_t ParameterStore::updates_of(const Variable&) const { return 0; }
+int64_t ParameterStore::updates_of(const Variable&, int) const { return 0; }
 
 VariableCreator& current_variable_creator() {
   VariableCreator* const creator = runtime::current_context().creator;
