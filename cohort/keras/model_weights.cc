@@ -74,11 +74,24 @@ NamedWeights names_for(const LayerBase& model, const TensorFile& file) {
   return fewest <= with_old ? best : old;
 }
 
+// Rows alone would be other ids' under another map.
+void check_rows_stay(const char* operation, std::span<const Variable> variables) {
+  for (const Variable& v : variables) {
+    const cohort::internal::variables::ParameterStore* const store = v.impl().store();
+    if (store == nullptr || !store->renews_rows(v)) continue;
+    throw Unimplemented(str_cat(
+        "[", operation, "] expected weights that mean the same under every model, got ", v.name(),
+        " of a DynamicEmbedding, whose rows belong to ids that come and go: use save_weights and "
+        "load_weights, or a Checkpoint, which have the ids, too"));
+  }
+}
+
 }  // namespace
 
 std::vector<Tensor> Model::get_weights() const {
   const Scope scope = enter("get_weights");
   check_has_weights("get_weights", *this);
+  check_rows_stay("get_weights", variables());
   std::vector<Tensor> out;
   for (const Variable& v : variables()) out.push_back(v.value().detach().clone());
   return out;
@@ -87,6 +100,7 @@ std::vector<Tensor> Model::get_weights() const {
 void Model::set_weights(std::span<const Tensor> weights) {
   const Scope scope = enter("set_weights");
   check_has_weights("set_weights", *this);
+  check_rows_stay("set_weights", variables());
   const auto targets = variables();
   COHORT_CHECK_ARG(weights.size() == targets.size(), "[set_weights] expected ", targets.size(),
                    " weights, got ", weights.size());

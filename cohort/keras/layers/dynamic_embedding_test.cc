@@ -180,5 +180,35 @@ TEST(DynamicEmbedding, SaysWhatItCannotDo) {
   }
 }
 
+TEST(DynamicEmbedding, RowsAreNoWeightsByThemselves) {
+  Sequential model = model_of(DynamicEmbedding(4, 4), SGD());
+  train(model, 1);
+  expect_error<Unimplemented>({"get_weights", "save_weights"}, [&] { model.get_weights(); });
+  const std::vector<Tensor> none;
+  expect_error<Unimplemented>({"set_weights", "Checkpoint"}, [&] { model.set_weights(none); });
+}
+
+struct OwnRule : OptimizerBase {
+  void update(const Variable& w, const Gradient& g) override { w.assign_sub(Tensor(g)); }
+};
+
+// Also of a table that is made behind build().
+TEST(DynamicEmbedding, OptimizersSayThatTheyCannotBeginAnew) {
+  const std::vector<std::pair<Optimizer, std::string>> refused = {
+      {std::make_shared<OwnRule>(), "writes variables itself"},
+      {SGD({.use_ema = true}), "use_ema"},
+      {SGD({.gradient_accumulation_steps = 2}), "gradient_accumulation_steps"}};
+  for (const auto& [optimizer, what] : refused) {
+    const Optimizer& each = optimizer;
+    const Variable rows(zeros({4, 2}), {.name = "rows"});
+    each.build(std::span(&rows, 1));
+    const DynamicTable table(rows, {});
+    table.see(zeros({1}, kInt64));
+    expect_error<Unimplemented>({what, "DynamicTable"}, [&] {
+      each.apply_gradients(Gradients({{Gradient(ones({4, 2})), rows}}));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace cohort::keras

@@ -14,6 +14,7 @@
 #include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/keras/optimizers/internal/gradient_accumulator.h"
 #include "cohort/keras/optimizers/internal/host_numbers.h"
+#include "cohort/keras/optimizers/internal/rows_stay.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
@@ -77,9 +78,11 @@ void check_workers(const Variable& variable) {
                      layout.workers(), " workers");
 }
 
+}  // namespace
+
 // What an id has left there would be the next one's.
-void check_rows_stay(const std::string& name, std::span<const Variable> variables,
-                     const char* what) {
+void internal::check_rows_stay(const std::string& name, std::span<const Variable> variables,
+                               const char* what) {
   for (const Variable& v : variables) {
     const cohort::internal::variables::ParameterStore* const store = v.impl().store();
     if (store == nullptr || !store->renews_rows(v)) continue;
@@ -90,8 +93,6 @@ void check_rows_stay(const std::string& name, std::span<const Variable> variable
         "another optimizer of update_rules, without it"));
   }
 }
-
-}  // namespace
 
 // A variable of it may be asked for before the optimizer is built, and outlive both.
 struct OptimizerBase::CountBeforeBuild {
@@ -170,9 +171,9 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   replicas_ = trained_.front().impl().leaf_count();
   shares_parameters_ = trained_.front().impl().copies() < replicas_;
   check_remote();
-  if (options_.use_ema) check_rows_stay(name_, trained_, "use_ema");
+  if (options_.use_ema) internal::check_rows_stay(name_, trained_, "use_ema");
   if (options_.gradient_accumulation_steps > 1)
-    check_rows_stay(name_, trained_, "gradient_accumulation_steps");
+    internal::check_rows_stay(name_, trained_, "gradient_accumulation_steps");
   make_counters();
   make_kept();
   slots_.clear();
@@ -342,6 +343,11 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   ensure_built(gradients);
   if (options.skip_gradients_aggregation) check_own_copies(gradients);
   const at::NoGradGuard no_grad;
+  // Also behind build(): a table may have been made of the variable since.
+  if (accumulator_ != nullptr) {
+    internal::check_rows_stay(name_, trained_, "gradient_accumulation_steps");
+  }
+  if (options_.use_ema) internal::check_rows_stay(name_, trained_, "use_ema");
   if (accumulator_ != nullptr) refuse_recording("its optimizer accumulates gradients");
   if (options_.use_ema) refuse_recording("its optimizer averages weights");
   if (is_remote_) {
@@ -449,7 +455,7 @@ std::string OptimizerBase::state_name(const Variable& owner, const std::string& 
 
 Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, double initial,
                                  const std::optional<Shape>& shape) {
-  check_rows_stay(name_, {&like, 1}, "slots of its own class");
+  internal::check_rows_stay(name_, {&like, 1}, "slots of its own class");
   const Variable slot = make_beside(like, full(shape.value_or(like.shape()), initial, like.dtype()),
                                     {.name = state_name(like, name), .trainable = false});
   slots_.push_back({slot, index_of(like), name});

@@ -9,6 +9,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/coordinator/internal/sync_pushes.h"
+#include "cohort/keras/optimizers/internal/rows_stay.h"
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/device_backend.h"
@@ -127,6 +128,7 @@ void OptimizerBase::apply_to_shared(const std::vector<Tensor>& sums) {
 void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
   cohort::internal::runtime::refuse_recording("its optimizer's rule is computed with on the host");
   if (is_remote_) refuse_aggregates(name(), trained_.front());
+  internal::check_rows_stay(name(), trained_, "rule of a class that writes variables itself");
   const int replica = std::max(0, current_replica());
   const auto whole_or_not = [this](int copy, const auto& write) {
     cohort::internal::variables::StepUndo before;
