@@ -75,7 +75,7 @@ class DynamicTable::Impl {
  private:
   internal::variables::ParameterStore& store() const { return *rows_.impl().store(); }
   void see_all(std::span<const int64_t> ids);
-  void warn_when_full();
+  void warn_when_full() COHORT_REQUIRES(mutex_);
 
   const Variable rows_;
   const DynamicTableOptions options_;
