@@ -90,7 +90,8 @@ class PlayedTransport final : public ForwardingTransport {
     is_silent() ? wait_in_vain(exchange.signature, deadline) : real().look(exchange, deadline);
   }
   Deadline start_and_look(Exchange& exchange, std::chrono::milliseconds timeout) override {
-    return Transport::start_and_look(exchange, timeout);  // by way of the two above
+    // By way of the two above.
+    return Transport::start_and_look(exchange, timeout);  // NOLINT(bugprone-parent-virtual-call)
   }
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
     call_hook({.sequence = sequence}, signature);
