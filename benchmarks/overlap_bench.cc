@@ -227,7 +227,8 @@ void shell(const std::string& line) {
                line);
 }
 
-/// Two hosts with a link of so many Mbit/s each way.
+/// Two hosts with a link of so many Mbit/s each way. A burst holds the largest packet that a card
+/// would cut by itself: cutting it, and a timer for each piece, takes half of two cores.
 class SlowLink {
  public:
   explicit SlowLink(int mbit) {
@@ -257,10 +258,10 @@ class SlowLink {
     for (const int h : {0, 1}) shell("ip netns add " + host(h));
     shell(str_cat("ip -n ", host(0), " link add eth0 type veth peer name eth0 netns ", host(1)));
     for (const int h : {0, 1}) {
-      shell(str_cat("ip -n ", host(h), " addr add 10.78.0.", h + 1, "/24 dev eth0 && ip -n ",
-                    host(h), " link set lo up && ip -n ", host(h),
-                    " link set eth0 up && ip netns exec ", host(h),
-                    " tc qdisc add dev eth0 root tbf rate ", mbit, "mbit burst 64kb latency 50ms"));
+      shell(str_cat(
+          "ip -n ", host(h), " addr add 10.78.0.", h + 1, "/24 dev eth0 && ip -n ", host(h),
+          " link set lo up && ip -n ", host(h), " link set eth0 up && ip netns exec ", host(h),
+          " tc qdisc add dev eth0 root tbf rate ", mbit, "mbit burst 140kb latency 50ms"));
     }
   }
   static void remove() {
