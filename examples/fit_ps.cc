@@ -20,21 +20,24 @@ struct Options {
 };
 
 /// Points of the plane, and whether they lie in a ring.
-Dataset points(int64_t count) {
-  return Dataset::range(count).map([](const Tensor& number) {
-    const Tensor at = (number.to(kFloat32) * tensor({0.618034F, 0.754878F})).frac() * 2 - 1;
-    const Tensor radius = at.square().sum().sqrt();
-    return std::pair(at, ((radius - 0.6).abs() < 0.2).to(kFloat32).reshape({1}));
-  });
+std::pair<Tensor, Tensor> points(const Tensor& numbers) {
+  const Tensor at =
+      (numbers.to(kFloat32).unsqueeze(1) * tensor({0.618034F, 0.754878F})).frac() * 2 - 1;
+  const Tensor radius = at.square().sum(1, /*keepdim=*/true).sqrt();
+  return {at, ((radius - 0.6).abs() < 0.2).to(kFloat32)};
 }
 Dataset make_training_data(const InputContext& context, int64_t batch) {
-  return points(20000)
+  return Dataset::range(20000)
       .shard(context.num_input_pipelines, context.input_pipeline_id)
       .shuffle(2000)
       .repeat()
-      .batch(batch);
+      .batch(batch)
+      .map(points);
 }
-Dataset make_test_data(const InputContext&) { return points(25000).skip(20000).batch(100); }
+// Each part of an evaluation passes over all of it, and keeps its batches.
+Dataset make_test_data(const InputContext&) {
+  return Dataset::range(20000, 25000).batch(100).map(points);
+}
 COHORT_REGISTER_FUNCTION(make_training_data);
 COHORT_REGISTER_FUNCTION(make_test_data);
 
