@@ -4,6 +4,7 @@
 
     tools/build_cost.py [--build build/dev] [--top 20] [HEADER...]
     tools/build_cost.py --floors [--at COMMIT]
+    tools/build_cost.py --compile N
 
 Without headers: the most expensive ones of this tree. --floors: of each folder of cohort/ the public
 header whose change costs most, as a table; --at counts beside it the sources that read the same
@@ -11,13 +12,20 @@ header in an older commit (by includes, each source an object). Seconds are thos
 a time, the least that ninja remembers of each object: CPU seconds where nothing else ran beside the
 builds, else more, and only their shares say something. Objects that only ever came out of the
 compiler cache count as much as the mean of the others; a build with CCACHE_RECACHE=1 has none.
+
+--compile: compiles every Nth object of a build once more, beside it, one at a time and without the
+compiler cache, and all precompiled headers, and tells the CPU seconds, user and system, of each kind
+of target (N times those of the sample) and of the slowest. The processors may be busy meanwhile.
 """
 import argparse
 import collections
+import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 from check_layers import FLOORS
 
@@ -102,16 +110,66 @@ def floors_table(seconds, readers, commit):
               (f" {before} |" if commit else ""))
 
 
+def kind_of(name):
+    """Of what the object of this name is a part."""
+    if name.endswith(".gch") or name.endswith(".pch"):
+        return "precompiled headers"
+    folder = re.search(r"(?:^|/)(examples|apps|benchmarks|docs|fuzz)/", name)
+    if folder and not re.search(r"_test\.dir/", name.removeprefix("tests/docs")):
+        return folder.group(1)
+    layer = re.search(r"cohort_\w+\.dir/", name) and not name.startswith("tests/")
+    return "layers" if layer and "pch" not in name else "tests"
+
+
+def compile_again(command, name, folder):
+    """CPU seconds of a compile command, whose output goes into `folder`."""
+    command = re.sub(r" && \S+ -E cmake_transform_depfile .*", "", command)
+    for option, place in (("-o", "out"), ("-MF", "out.d")):
+        command = re.sub(rf" {option} (\S+)", f" {option} {folder}/{place}", command)
+    done = subprocess.Popen(command, shell=True, cwd=folder, env={**os.environ, "CCACHE_DISABLE": "1"})
+    _, status, used = os.wait4(done.pid, 0)
+    done.returncode = os.waitstatus_to_exitcode(status)
+    if done.returncode != 0:
+        sys.exit(f"build_cost: could not compile {name}")
+    return used.ru_utime + used.ru_stime
+
+
+def sample(build, step, top):
+    """Compiles every step-th object and all precompiled headers, and prints what that took."""
+    listing = json.loads(subprocess.run(["ninja", "-C", build, "-t", "compdb"], check=True, text=True,
+                                        capture_output=True).stdout)
+    commands = {os.path.relpath(os.path.join(c["directory"], c["output"]), build):
+                f"cd {c['directory']} && {c['command']}"
+                for c in listing if re.search(r"\.(o|[gp]ch)$", c["output"])}
+    objects = sorted(n for n in commands if n.endswith(".o"))
+    count, seconds, rows = collections.Counter(), collections.Counter(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in sorted(set(commands) - set(objects)) + objects[step // 2::step]:
+            took = compile_again(commands[name], name, folder)
+            times = step if name.endswith(".o") else 1
+            count[kind_of(name)] += 1
+            seconds[kind_of(name)] += took * times
+            rows.append((took, name))
+    print(f"{len(objects)} objects, every {step}th compiled: about {sum(seconds.values()):.0f} s of CPU")
+    for kind, took in seconds.most_common():
+        print(f"{took:8.0f} s {kind} ({count[kind]} compiled)")
+    for took, name in sorted(rows, reverse=True)[:top]:
+        print(f"{took:8.1f} s {name}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "dev")
     parser.add_argument("--top", type=int, default=20, help="how many headers, without HEADER")
     parser.add_argument("--floors", action="store_true", help="a table: a header of each folder")
     parser.add_argument("--at", metavar="COMMIT", help="with --floors: beside an older commit")
+    parser.add_argument("--compile", type=int, metavar="N", help="every Nth object once more")
     parser.add_argument("headers", nargs="*", metavar="HEADER")
     options = parser.parse_args()
     if not (options.build / ".ninja_log").exists():
         sys.exit(f"build_cost: nothing has been built in {options.build}")
+    if options.compile:
+        return sample(options.build.resolve(), options.compile, options.top)
     seconds, cached = seconds_by_object(options.build)
     readers = objects_by_header(options.build, seconds)
     if options.floors:
