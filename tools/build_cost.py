@@ -114,8 +114,8 @@ def kind_of(name):
     """Of what the object of this name is a part."""
     if name.endswith(".gch") or name.endswith(".pch"):
         return "precompiled headers"
-    folder = re.search(r"(?:^|/)(examples|apps|benchmarks|docs|fuzz)/", name)
-    if folder and not re.search(r"_test\.dir/", name.removeprefix("tests/docs")):
+    folder = re.search(r"(?:^|/)(examples|apps|benchmarks|fuzz)/", name)
+    if folder and "_test.dir/" not in name:
         return folder.group(1)
     layer = re.search(r"cohort_\w+\.dir/", name) and not name.startswith("tests/")
     return "layers" if layer and "pch" not in name else "tests"
