@@ -39,7 +39,34 @@ struct IdMapOptions {
   int64_t candidates = 0;
   WhenFull when_full = WhenFull::kRefuse;
   std::optional<int64_t> steps_to_live = {};  ///< What was not seen in more steps is forgotten.
+  bool operator==(const IdMapOptions&) const = default;
 };
+
+/// What a map knows, as plain data. Ids those seen the longest ago first.
+struct IdMapState {
+  struct Entry {
+    int64_t id = 0;
+    int64_t row = -1;  ///< Of a candidate none.
+    int64_t count = 0;
+    int64_t last = 0;  ///< The step in which it was seen.
+  };
+  int64_t step = 0;
+  int64_t evicted = 0;
+  int64_t refused = 0;
+  std::vector<Entry> rows = {};
+  std::vector<Entry> candidates = {};
+};
+/// As files have it, and again. Zeros may follow. Errors: DataLoss for other numbers.
+std::vector<int64_t> numbers_of(const IdMapState& state);
+IdMapState state_of(std::span<const int64_t> numbers);
+
+/// Ids, each once in the order in which they first stand there, and how often they do.
+struct CountedIds {
+  std::vector<int64_t> ids = {};
+  std::vector<int64_t> counts = {};
+  std::vector<int64_t> position = {};  ///< ids[position[i]] is the one given as number i.
+};
+CountedIds counted(std::span<const int64_t> ids);
 
 /// Order: the same calls give the same rows, on every machine.
 /// Threads: thread-compatible.
@@ -60,6 +87,8 @@ class IdMap {
   /// Each occurrence of an id is seen once. An id that gets a row has it in the whole call, which
   /// first sees those that have one. Cost: the ids.
   void see(std::span<const int64_t> ids);
+  /// The same of ids that were seen so often.
+  void see(std::span<const int64_t> ids, std::span<const int64_t> counts);
   int64_t find(int64_t id) const;
   /// The row stays its id's in this step and in the next one, without having been seen: somebody
   /// may have a gradient of it on its way. Is not saved.
@@ -79,14 +108,16 @@ class IdMap {
   /// Ids that have a row, those seen the longest ago first.
   std::vector<int64_t> ids() const;
 
+  IdMapState state() const;
   /// All of it as numbers, and again. What is restored goes on as what was saved.
-  std::vector<int64_t> save() const;
-  /// Numbers that save() gives at most.
+  std::vector<int64_t> save() const { return numbers_of(state()); }
+  /// Numbers that save() gives; at most.
+  int64_t saved_size() const;
   int64_t most_saved() const;
   /// Zeros may follow. Errors: DataLoss for numbers that save() cannot have given; InvalidArgument
-  /// if there are more
-  ///         rows than this map has. Nothing is changed then.
-  void restore(std::span<const int64_t> saved);
+  ///         if there are more rows than this map has. Nothing is changed then.
+  void restore(std::span<const int64_t> saved) { restore(state_of(saved)); }
+  void restore(const IdMapState& saved);
 
  private:
   struct Row {
@@ -97,7 +128,6 @@ class IdMap {
     std::list<int64_t>::iterator place = {};
   };
   using Rank = std::tuple<int64_t, int64_t, int64_t>;  // count, last, row: the first one goes
-  struct Parts;
 
   Rank rank(int64_t row) const;
   bool is_ranked() const { return options_.when_full == WhenFull::kLeastFrequentlyUsed; }
@@ -106,15 +136,14 @@ class IdMap {
     return rows_[static_cast<std::size_t>(row)].last < step_;
   }
   bool is_held(int64_t row) const { return rows_[static_cast<std::size_t>(row)].held >= step_ - 1; }
-  void touch(int64_t row);
-  void see_candidate(int64_t id);
+  void touch(int64_t row, int64_t count);
+  void see_candidate(int64_t id, int64_t count);
   void forget_oldest_candidate();
   int64_t victim() const;
   int64_t free_row();
   void evict(int64_t row);
   void place_row(int64_t row, const Row& what);
   void place_candidate(const Row& what);
-  Parts checked_parts(std::span<const int64_t> saved) const;
 
   IdMapOptions options_;
   int64_t step_ = 0;

@@ -162,6 +162,7 @@ class SlowMap {
       Entry& entry = candidates_[id];
       see(entry);
       if (entry.count >= options_.admit_after && make_room()) {
+        entry.row = lowest_free_row();
         rows_[id] = entry;
         candidates_.erase(id);
       } else if (static_cast<int64_t>(candidates_.size()) > options_.candidates) {
@@ -179,12 +180,19 @@ class SlowMap {
 
  private:
   struct Entry {
-    int64_t count = 0, last = 0, when = 0;
+    int64_t count = 0, last = 0, when = 0, row = 0;
   };
   void see(Entry& entry) {
     ++entry.count;
     entry.last = step_;
     entry.when = ++now_;
+  }
+  int64_t lowest_free_row() const {
+    std::set<int64_t> taken;
+    for (const auto& [id, entry] : rows_) taken.insert(entry.row);
+    int64_t row = 0;
+    while (taken.contains(row)) ++row;
+    return row;
   }
   bool make_room() {
     if (static_cast<int64_t>(rows_.size()) < options_.capacity) return true;
@@ -194,7 +202,7 @@ class SlowMap {
     for (auto each = rows_.begin(); each != rows_.end(); ++each) {
       if (each->second.last == step_) continue;
       const auto key = [&](const Entry& e) {
-        return std::tuple(by_count ? e.count : 0, by_count ? e.last : e.when);
+        return std::tuple(by_count ? e.count : 0, by_count ? e.last : e.when, e.row);
       };
       if (worst == rows_.end() || key(each->second) < key(worst->second)) worst = each;
     }
@@ -207,9 +215,6 @@ class SlowMap {
   int64_t step_ = 0, now_ = 0;
   std::map<int64_t, Entry> rows_, candidates_;
 };
-
-// Two of equal count and step: which of them goes is the row's number, which SlowMap has not.
-bool has_ties(WhenFull how) { return how == WhenFull::kLeastFrequentlyUsed; }
 
 TEST(IdMap, DoesWhatASimpleOneDoes) {
   std::mt19937_64 draw(5);
@@ -224,8 +229,7 @@ TEST(IdMap, DoesWhatASimpleOneDoes) {
     SlowMap slow(options);
     for (int s = 0; s < 60; ++s) {
       Ids ids;
-      const std::size_t count = has_ties(how) ? 1 : draw() % 6;
-      for (std::size_t i = 0; i < count; ++i) ids.push_back(static_cast<int64_t>(draw() % 16));
+      for (std::size_t i = draw() % 6; i > 0; --i) ids.push_back(static_cast<int64_t>(draw() % 16));
       step(map, ids);
       slow.step(ids);
       const Ids now = map.ids();
@@ -240,6 +244,23 @@ TEST(IdMap, DoesWhatASimpleOneDoes) {
       map = std::move(again);  // and on with that
     }
   }
+}
+
+TEST(IdMap, CountsOfIdsAreAsGoodAsIdsThatAreRepeated) {
+  const Ids ids = {5, -7, 5, 9, 5, -7};
+  const CountedIds each = counted(ids);
+  EXPECT_EQ(each.ids, (Ids{5, -7, 9}));
+  EXPECT_EQ(each.counts, (Ids{3, 2, 1}));
+  EXPECT_EQ(each.position, (Ids{0, 1, 0, 2, 0, 1}));
+  IdMap map({.capacity = 4, .admit_after = 2});
+  for (const int64_t row : {0, 1}) {
+    map.begin_step();
+    map.see(each.ids, each.counts);
+    EXPECT_EQ(rows_of(map, {5, -7, 9}), (Ids{0, 1, row == 0 ? kNoRow : 2}));
+  }
+  EXPECT_EQ(map.state().rows[0].count, 6);
+  EXPECT_EQ(numbers_of(state_of(map.save())), map.save());
+  EXPECT_EQ(static_cast<int64_t>(map.save().size()), map.saved_size());
 }
 
 TEST(IdMap, RefusesStatesThatItCannotHaveSaved) {
@@ -262,6 +283,9 @@ TEST(IdMap, RefusesStatesThatItCannotHaveSaved) {
     return numbers;
   };
   EXPECT_THROW(restored(changed(0, 9)), DataLoss);
+  for (const std::size_t at : {1, 2, 12}) {
+    EXPECT_THROW(restored(changed(at, std::numeric_limits<int64_t>::max())), DataLoss) << at;
+  }
   EXPECT_THROW(restored(changed(4, std::numeric_limits<int64_t>::max())), DataLoss);
   EXPECT_THROW(restored(changed(5, -1)), DataLoss);
   EXPECT_THROW(restored(changed(10, 1)), DataLoss) << "an id twice";
