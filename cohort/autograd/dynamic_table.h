@@ -18,6 +18,11 @@
 // run. What counts as an update are those of optimizers by a rule (all but classes of OptimizerBase
 // that write variables themselves, which are refused); without them no row goes to another id.
 //
+// On parameter servers the ids are beside their rows, each on the server that a hash of it names
+// (splitmix64), and gradients name ids: one that comes when its id has lost the row is dropped, and
+// none ever reaches another id, however many workers train. There an id's row may go from under a
+// step that another worker's steps have overtaken; see docs/guide/dynamic_embeddings.md.
+//
 // Memory: rows and slots of `rows`, and for each id that has a row or is counted some 150 bytes
 // (counted, not measured).
 #pragma once
@@ -42,7 +47,9 @@ struct DynamicTableOptions {
   /// Steps in which an id was not seen, after which it loses its row, and its count. A step begins
   /// with the first see() behind an update.
   std::optional<int64_t> steps_to_live = {};
-  uint64_t seed = 0;  ///< With the id, of its first row: uniform in [minval, maxval).
+  /// With the id, of its first row: uniform in [minval, maxval). Unset: a hash of the variable's
+  /// name, so that two tables begin with other numbers.
+  std::optional<uint64_t> seed = {};
   double minval = -0.05;
   double maxval = 0.05;
   /// What an id without a row is looked up as. Unset: the row that it would get.
@@ -60,15 +67,18 @@ class DynamicTable {
   /// `rows`: whose rows are given away, all of them; what they hold is overwritten then.
   /// Shapes: rows [capacity, rest...], float32 or float64.
   /// Errors: InvalidArgument for another variable, and for options that make no sense;
-  ///         FailedPrecondition for one that has a table already;
-  ///         Unimplemented for one that parameter servers keep, and of several workers.
+  ///         FailedPrecondition for one that has a table already (on parameter servers, where all
+  ///         processes make the same table, for one of other options);
+  ///         Unimplemented for one of several workers that have copies, and with sync_replicas.
   DynamicTable(const Variable& rows, DynamicTableOptions options);
 
   /// Counts the ids, each time they stand there, and gives rows to those that were seen often
   /// enough. Where all rows are taken `when_full` says who goes, but nobody who was seen since the
   /// last update; with none left an id stays without a row, as if it had not been seen enough.
   /// Shapes: any, int32 or int64. Order: in a replica a merge point, in which those of all replicas
-  /// count as one batch, in replica order. Errors: InvalidArgument for ids that are no integers.
+  /// count as one batch, in replica order. Errors: InvalidArgument for ids that are no integers;
+  ///         Unimplemented in a function that schedule_exactly_once runs.
+  /// Cost: on parameter servers a call to each that has a part, with each id once.
   void see(const Tensor& ids) const;
   /// Copies of the ids' rows. Those without one have no gradient.
   /// Shapes: ids [...], result [..., rest...]. Errors: likewise. Cost: the ids; those that are in a
@@ -78,7 +88,8 @@ class DynamicTable {
   Tensor first_row(int64_t id) const;
 
   const Variable& rows() const;
-  /// Ids that have a row, those seen the longest ago first.
+  /// Ids that have a row, those seen the longest ago first. Errors: on parameter servers
+  ///         FailedPrecondition where somebody trains meanwhile, here and in map().
   std::vector<int64_t> ids() const;
   int64_t size() const;
   int64_t capacity() const;

@@ -345,9 +345,9 @@ TEST(DynamicTable, HasItsIdsAsAVariable) {
   const DynamicTable& other = b.grow(4);
   EXPECT_EQ(table.map().shape(), other.map().shape());
   other.map().assign(table.map().value());
-  EXPECT_EQ(other.ids(), (Ids{-8, 7}));
+  EXPECT_EQ(other.ids(), (Ids{7, -8}));
   EXPECT_THROW(other.map().assign(ones(other.map().shape(), kInt64)), DataLoss);
-  EXPECT_EQ(other.ids(), (Ids{-8, 7}));
+  EXPECT_EQ(other.ids(), (Ids{7, -8}));
   EXPECT_THROW(small.grow(2).map().assign(table.map().value()), InvalidArgument);
 }
 

@@ -21,6 +21,7 @@
 #include "cohort/values/internal/add_rows.h"
 #include "cohort/variables/component.h"
 #include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/id_table.h"
 #include "cohort/variables/scope_check.h"
 
 namespace cohort {
@@ -139,6 +140,12 @@ Gradient collect(const Variable& variable, const Tensor& from_engine) {
     }
   }
   for (const IndexedSlices& part : slot.rows) {
+    if (!part.dense_shape.empty() && part.dense_shape[0] == internal::variables::kRowsOfIds) {
+      throw Unimplemented(
+          str_cat("[gradient_tape.gradient] expected ", internal::variables::label(variable.impl()),
+                  ", a DynamicTable's on parameter servers, to be used by lookups alone, got a use "
+                  "of it as a whole, too"));
+    }
     internal::values::add_rows(view, part.indices, part.values);
   }
   return view;
