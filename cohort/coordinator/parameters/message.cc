@@ -18,7 +18,7 @@ namespace {
 using namespace update_rules;  // NOLINT(google-build-using-namespace): the rules, by their names
 
 // As the sender has it in memory: another version, or another order of bytes, reads as another one.
-constexpr uint64_t kMark = 0x0003'5350'5f48'4f43;  // "COH_PS", version 3
+constexpr uint64_t kMark = 0x0004'5350'5f48'4f43;  // "COH_PS", version 4
 constexpr std::size_t kMostHeaderBytes = std::size_t{1} << 20;
 constexpr uint64_t kMostAxes = 64;
 
@@ -101,11 +101,13 @@ CallNumber read_number(PayloadReader& in) {
 }
 
 void append_bytes(rpc::Payload& to, const Tensor& contiguous) {
+  if (contiguous.nbytes() == 0) return;
   const auto* data = static_cast<const std::byte*>(contiguous.const_data_ptr());
   to.append({.bytes = {data, contiguous.nbytes()}, .owner = std::make_shared<Tensor>(contiguous)});
 }
 
 void append_rows(rpc::Payload& to, std::vector<int64_t> rows) {
+  if (rows.empty()) return;
   auto owner = std::make_shared<const std::vector<int64_t>>(std::move(rows));
   to.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
 }
@@ -146,10 +148,15 @@ void PayloadReader::read(void* to, std::size_t bytes) {
   }
 }
 
-std::vector<int64_t> PayloadReader::rows(std::size_t count, int64_t below) {
+std::vector<int64_t> PayloadReader::integers(std::size_t count) {
   if (count > left_ / sizeof(int64_t)) expect(std::numeric_limits<std::size_t>::max());
   std::vector<int64_t> out(count);
-  read(out.data(), count * sizeof(int64_t));
+  if (count > 0) read(out.data(), count * sizeof(int64_t));
+  return out;
+}
+
+std::vector<int64_t> PayloadReader::rows(std::size_t count, int64_t below) {
+  const std::vector<int64_t> out = integers(count);
   for (const int64_t row : out) {
     if (row < 0 || row >= below) {
       throw InvalidArgument(

@@ -62,6 +62,8 @@ class PayloadReader {
   void read(void* to, std::size_t bytes);
   /// Strictly ascending numbers in [0, below).
   std::vector<int64_t> ascending_rows(std::size_t count, int64_t below);
+  /// Any numbers.
+  std::vector<int64_t> integers(std::size_t count);
   /// Numbers in [0, below).
   std::vector<int64_t> rows(std::size_t count, int64_t below);
   std::size_t left() const { return left_; }

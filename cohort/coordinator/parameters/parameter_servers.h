@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/coordinator/parameters/directory.h"
@@ -26,6 +27,7 @@
 #include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/rpc/client.h"
 #include "cohort/values/indexed_slices.h"
+#include "cohort/variables/id_table.h"
 #include "cohort/variables/row_sum.h"
 
 namespace cohort::internal::coordinator {
@@ -33,6 +35,14 @@ namespace cohort::internal::coordinator {
 class CallNumbers;
 class Calls;
 class Drops;
+
+/// What a shard of a table whose rows belong to ids knows of them.
+struct ShardIds {
+  variables::IdTable::Counts counts = {};
+  std::vector<int64_t> map = {};      ///< variables::IdMap::save().
+  std::vector<int64_t> numbers = {};  ///< StoredTable::numbers.
+  std::vector<std::pair<std::string, uint64_t>> slot_sets = {};
+};
 
 /// A shard of a variable and the number by which its server knows it.
 struct BoundShard {
@@ -130,6 +140,18 @@ class ParameterServers {
   void settle(const std::vector<ClosureSettlement>& all, uint64_t floor,
               std::vector<std::exception_ptr>& errors);
 
+  /// The variable's rows belong to ids from here on, each to those of its shard (shard_of_id).
+  void make_table(const ParameterHandle& variable, const variables::IdTableOptions& whole);
+  /// variables::IdTable. Errors: Unimplemented for see_ids() in this thread's Transaction.
+  int64_t see_ids(const ParameterHandle& variable, std::span<const int64_t> ids,
+                  std::span<const int64_t> counts, bool begins_step);
+  variables::IdTable::Found pull_ids(const ParameterHandle& variable, std::span<const int64_t> ids);
+  enum class IdsPart { kCounts, kRowNumbers, kAll };
+  /// Of each shard, up to what is asked for. Errors: FailedPrecondition where somebody trains while
+  /// all is read.
+  std::vector<ShardIds> read_ids(const ParameterHandle& variable, IdsPart part);
+  void restore_ids(const ParameterHandle& variable, const std::vector<ShardIds>& all);
+
   void make_slots(const ParameterHandle& variable, const std::string& set,
                   const std::vector<double>& initial);
   /// Does not wait.
@@ -157,6 +179,10 @@ class ParameterServers {
     /// Only these rows. others_too: what a gradient of zero does happens to the others.
     void rows(const ParameterHandle& variable, const UpdateStep& step,
               const variables::RowSum& gradient, bool others_too);
+    /// Of these ids, each once. Errors: InvalidArgument for more of a shard than a message holds,
+    /// where others_too; Unimplemented in this thread's Transaction.
+    void ids(const ParameterHandle& variable, const UpdateStep& step,
+             const variables::RowSum& gradient, bool others_too);
     /// Ahead of the first accumulate(): one that is refused behind others would leave theirs in the
     /// sums. Errors: InvalidArgument for more of a shard than a message holds.
     static void check(const ParameterHandle& variable);

@@ -285,8 +285,10 @@ void expect_errors_of_bad_messages(bool in_lanes) {
   append_bytes(good, ones({2, 2}));
   client.call("ps.push_rows", client.next(good));
   const std::string text = client.next(good).text();
-  for (const char* method : {"ps.push_rows", "ps.push", "ps.pull", "ps.pull_rows", "ps.write",
-                             "ps.scatter", "ps.create", "ps.declare", "ps.make_slots", "ps.find"}) {
+  for (const char* method :
+       {"ps.push_rows", "ps.push", "ps.pull", "ps.pull_rows", "ps.write", "ps.scatter", "ps.create",
+        "ps.declare", "ps.make_slots", "ps.find", "ps.make_table", "ps.see", "ps.pull_ids",
+        "ps.push_ids", "ps.table", "ps.restore_table"}) {
     for (std::size_t size = 0; size < text.size(); size += 7) {
       EXPECT_THROW(client.call(method, rpc::Payload(text.substr(0, size))), Error) << method;
     }

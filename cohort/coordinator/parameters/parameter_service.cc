@@ -401,11 +401,11 @@ std::size_t ParameterService::bytes() const {
 }
 
 const ParameterService::Impl::Methods& ParameterService::Impl::reads() {
-  static const Methods kReads = {{"ps.find", &Impl::find},
-                                 {"ps.bind", &Impl::bind_now},
-                                 {"ps.pull", &Impl::pull},
-                                 {"ps.pull_rows", &Impl::pull_rows},
-                                 {"ps.push_step", &Impl::push_step}};
+  static const Methods kReads = {
+      {"ps.find", &Impl::find},          {"ps.bind", &Impl::bind_now},
+      {"ps.pull", &Impl::pull},          {"ps.pull_rows", &Impl::pull_rows},
+      {"ps.pull_ids", &Impl::pull_ids},  {"ps.table", &Impl::table},
+      {"ps.push_step", &Impl::push_step}};
   return kReads;
 }
 
@@ -426,6 +426,10 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
                                 {"ps.count_push", &Impl::count_push},
                                 {"ps.complete_update", &Impl::complete_update},
                                 {"ps.complete_count", &Impl::complete_count},
+                                {"ps.make_table", &Impl::make_table},
+                                {"ps.see", &Impl::see},
+                                {"ps.push_ids", &Impl::push_ids},
+                                {"ps.restore_table", &Impl::restore_table},
                                 {kPrepareMethod, &Impl::prepare},
                                 {kSettleMethod, &Impl::settle},
                                 {"ps.make_slots", &Impl::make_slots},
@@ -436,7 +440,8 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
 }
 
 std::vector<std::string> parameter_lanes() {
-  return {"ps.pull", "ps.pull_rows", "ps.write", "ps.scatter", "ps.push", "ps.push_rows"};
+  return {"ps.pull",      "ps.pull_rows", "ps.write",    "ps.scatter", "ps.push",
+          "ps.push_rows", "ps.see",       "ps.pull_ids", "ps.push_ids"};
 }
 
 std::map<std::string, rpc::RpcHandler> parameter_methods(

@@ -66,6 +66,13 @@ struct ParameterService::Impl {
   rpc::Payload complete_update(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload complete_count(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push_step(rpc::MessageReader& in, PayloadReader& data);
+  // Of variables whose rows belong to ids (stored_table.h).
+  rpc::Payload make_table(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload see(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload pull_ids(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload push_ids(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload table(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload restore_table(rpc::MessageReader& in, PayloadReader& data);
   // Of functions that count once (transaction.h).
   rpc::Payload prepare(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload settle(rpc::MessageReader& in, PayloadReader& data);

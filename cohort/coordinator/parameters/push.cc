@@ -6,6 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
+#include "cohort/coordinator/parameters/push.h"
 #include "cohort/coordinator/parameters/shard_rows.h"
 #include "cohort/rpc/server.h"
 
@@ -35,17 +36,12 @@ PushCount count_in(const rpc::Payload& payload) {
 
 }  // namespace
 
-struct ParameterServers::Push::Impl {
-  explicit Impl(ParameterServers& all) : servers(all), calls(all.options_.timeout) {}
-  ParameterServers& servers;
-  int late_parts = 0;  // before the calls, which may still add to it when they end
-  Calls calls;
-  void accumulate(const BoundShard& shard, const char* method, const rpc::Payload& request) {
-    servers.change(calls, shard, method, request, [this](const rpc::Payload& answer) {
-      if (count_in(answer).is_late) ++late_parts;
-    });
-  }
-};
+void ParameterServers::Push::Impl::accumulate(const BoundShard& shard, const char* method,
+                                              const rpc::Payload& request) {
+  servers.change(calls, shard, method, request, [this](const rpc::Payload& answer) {
+    if (count_in(answer).is_late) ++late_parts;
+  });
+}
 
 ParameterServers::Push::Push(ParameterServers& servers) : impl_(std::make_unique<Impl>(servers)) {}
 ParameterServers::Push::~Push() = default;

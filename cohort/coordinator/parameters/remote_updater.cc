@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/coordinator/parameters/remote_table.h"
 #include "cohort/coordinator/parameters/remote_variable.h"
 #include "cohort/update_rules/update.h"
 
@@ -75,6 +76,7 @@ RemoteUpdater::Part RemoteUpdater::part_of(const GradientAndVariable& pair) cons
   COHORT_CHECK_ARG(found != index_.end(), kApply, "expected one of the ", variables_.size(),
                    " variables that the optimizer was built with, got ", variables::label(v));
   Part part{.variable = found->second};
+  if (remote(part.variable).table() != nullptr) return part_by_ids(part.variable, pair.gradient);
   const variables::VariableImpl::Description& d = v.description();
   const bool has_rows = !d.shape.empty() && v.numel() > 0;
   if (pair.gradient.is_sparse() && has_rows) {
@@ -88,6 +90,30 @@ RemoteUpdater::Part RemoteUpdater::part_of(const GradientAndVariable& pair) cons
                    bracketed(d.shape), " for \"", d.name, "\", got ", bracketed(gradient.sizes()));
   part.dense = gradient.detach().to(d.dtype).contiguous();
   if (clips_norms()) part.squares = squares_of(part.dense);
+  return part;
+}
+
+// Rows of lookups, by their ids: whose they are says the server.
+RemoteUpdater::Part RemoteUpdater::part_by_ids(std::size_t variable,
+                                               const Gradient& gradient) const {
+  const variables::VariableImpl::Description& d = variables_[variable].impl().description();
+  const bool is_by_ids = gradient.is_sparse() && !gradient.slices().dense_shape.empty() &&
+                         gradient.slices().dense_shape[0] == variables::kRowsOfIds;
+  if (!is_by_ids) {
+    throw Unimplemented(str_cat(
+        kApply, "expected for \"", d.name,
+        "\", a DynamicTable's on parameter servers, a gradient "
+        "of its lookups alone, as a GradientTape gives it, got one by the numbers of rows"));
+  }
+  const IndexedSlices& slices = gradient.slices();
+  Shape expected = d.shape;
+  expected[0] = slices.indices.numel();
+  COHORT_CHECK_ARG(shape_of(slices.values) == expected, kApply, "expected rows of shape ",
+                   bracketed(expected), " for \"", d.name, "\", got ",
+                   bracketed(slices.values.sizes()));
+  Part part{.variable = variable};
+  part.rows = sum_by_ids(slices, d.dtype);
+  if (clips_norms()) part.squares = squares_of(part.rows.values);
   return part;
 }
 
@@ -136,6 +162,7 @@ void RemoteUpdater::apply(const Gradients& gradients, const update_rules::Rule& 
   }
   // Whatever becomes of it, some of it may have been done.
   for (const Part& part : parts) remote(part.variable).note_change();
+  for (std::size_t i = 0; i < variables_.size(); ++i) remote(i).note_update();
   push.wait();
   warn_of_late(push.late_parts());
   count_push();
@@ -159,6 +186,9 @@ void RemoteUpdater::send(ParameterServers::Push& push, const Part& part,
   const bool others_stay = step.how.weight_decay == 0 && std::isfinite(step.how.gradient_scale) &&
                            update_rules::ignores_zero_gradients(step.rule);
   const bool others_too = !options_.lazy_rows && !others_stay;
+  if (remote(part.variable).table() != nullptr) {
+    return push.ids(handle, step, part.rows, others_too);
+  }
   if (updates_ == nullptr) {
     part.is_dense() ? push.dense(handle, step, part.dense)
                     : push.rows(handle, step, part.rows, others_too);
@@ -225,16 +255,21 @@ void count_updates_in(variables::Updater& updater, const Variable& iterations) {
 }
 
 Tensor RemoteUpdater::slot(std::size_t variable, int slot) const {
-  return store_->servers().pull(remote(variable).handle(),
-                                {.slots = slots_, .slot = static_cast<uint64_t>(slot)});
+  const RemoteVariable& of = remote(variable);
+  const Tensor stored =
+      store_->servers().pull(of.handle(), {.slots = slots_, .slot = static_cast<uint64_t>(slot)});
+  const auto table = of.table();
+  return table == nullptr ? stored : table->by_numbers(stored);
 }
 
 void RemoteUpdater::set_slot(std::size_t variable, int slot, const Tensor& value) {
-  const variables::VariableImpl::Description& d = variables_[variable].impl().description();
-  variables_[variable].impl().check_value("[optimizer.set_slot] ", value);
-  store_->servers().write(
-      remote(variable).handle(), {.slots = slots_, .slot = static_cast<uint64_t>(slot)},
-      variables::Write::kAssign, value.detach().to(d.dtype).expand(d.shape).contiguous());
+  const RemoteVariable& of = remote(variable);
+  const variables::VariableImpl::Description& d = of.description();
+  of.check_value("[optimizer.set_slot] ", value);
+  Tensor numbers = value.detach().to(d.dtype).expand(d.shape).contiguous();
+  if (const auto table = of.table()) numbers = table->as_stored(numbers);
+  store_->servers().write(of.handle(), {.slots = slots_, .slot = static_cast<uint64_t>(slot)},
+                          variables::Write::kAssign, numbers);
 }
 
 }  // namespace cohort::internal::coordinator

@@ -56,6 +56,7 @@ class RemoteUpdater final : public variables::Updater {
   RemoteVariable& remote(std::size_t variable) const;
   std::vector<Part> parts_of(const Gradients& gradients) const;
   Part part_of(const GradientAndVariable& pair) const;
+  Part part_by_ids(std::size_t variable, const Gradient& gradient) const;
   bool has_slots() const {
     return !options_.slot_initial.empty() || store_->options().sync_pushes.is_on();
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/remote_table.h"
 #include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/internal/write.h"
 
@@ -36,6 +37,7 @@ Tensor RemoteVariable::read(bool in_cache) const {
   if (!now.defined() || prefetched_in_ != pass || is_changed_) {
     now = owner_.store->servers().pull(handle_);
   }
+  if (table_ != nullptr) now = table_->by_numbers(now);
   if (current) return now;  // the leaf stays as the pass has read it
   leaf_.fill(now);
   read_in_ = pass;
@@ -61,7 +63,26 @@ Tensor RemoteVariable::value() const {
   return read(in_cache);
 }
 
+std::shared_ptr<RemoteTable> RemoteVariable::table() const {
+  const base::MutexLock lock(mutex_);
+  return table_;
+}
+
+std::shared_ptr<RemoteTable> RemoteVariable::set_table(std::shared_ptr<RemoteTable> made) {
+  const base::MutexLock lock(mutex_);
+  if (table_ == nullptr) table_ = std::move(made);
+  return table_;
+}
+
+void RemoteVariable::check_by_numbers(const char* operation) const {
+  if (table() == nullptr) return;
+  throw Unimplemented(str_cat(operation, "expected ids for the rows of \"", handle_.name,
+                              "\", which a DynamicTable gives away, got their numbers; use the "
+                              "table's lookup()"));
+}
+
 Tensor RemoteVariable::gather_rows(const Tensor& rows) const {
+  check_by_numbers("[embedding_lookup] ");
   return owner_.store->servers().pull_rows(handle_, rows);
 }
 
@@ -75,7 +96,8 @@ void RemoteVariable::note_change() {
 
 Tensor RemoteVariable::write(variables::Write kind, const Tensor& x) {
   check_value(variables::operation_name(kind), x);
-  const Tensor numbers = x.detach().to(description_.dtype).expand(description_.shape).contiguous();
+  Tensor numbers = x.detach().to(description_.dtype).expand(description_.shape).contiguous();
+  if (const auto ids = table()) numbers = ids->as_stored(numbers);
   const Tensor now = owner_.store->servers().write(handle_, {}, kind, numbers);
   note_change();
   const bool in_cache = owner_.store->is_cached(*this, /*remember=*/false);
@@ -88,6 +110,7 @@ Tensor RemoteVariable::write(variables::Write kind, const Tensor& x) {
 }
 
 void RemoteVariable::scatter(variables::Scatter kind, const IndexedSlices& slices) {
+  check_by_numbers(variables::operation_name(kind));
   variables::check_scattered(variables::operation_name(kind), *this, slices);
   owner_.store->servers().scatter(handle_, kind, slices);
   note_change();

@@ -3,6 +3,7 @@
 // A variable that parameter servers keep, in one piece or in shards.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +14,8 @@
 #include "cohort/coordinator/parameters/remote_variables.h"
 
 namespace cohort::internal::coordinator {
+
+class RemoteTable;
 
 /// A read asks the servers: it gives what is there now, of this process's writes all. While a
 /// recorded pass is under way the variable reads as that pass has read it, so that a gradient
@@ -48,8 +51,17 @@ class RemoteVariable final : public variables::VariableImpl {
   void begin_prefetch();
   void prefetched(const Tensor& value, uint64_t pass);
 
+  /// Whom its rows belong to; null: they have numbers. A shard has none, and is read as it lies.
+  std::shared_ptr<RemoteTable> table() const;
+  /// The one that is there, else `made`.
+  std::shared_ptr<RemoteTable> set_table(std::shared_ptr<RemoteTable> made);
+  /// Updates that this process has made of lists that have it.
+  int64_t updates() const { return updates_; }
+  void note_update() { ++updates_; }
+
  private:
   Tensor read(bool in_cache) const COHORT_REQUIRES(mutex_);
+  void check_by_numbers(const char* operation) const;
 
   const ParameterHandle handle_;
   const Owner owner_;
@@ -59,6 +71,8 @@ class RemoteVariable final : public variables::VariableImpl {
   mutable Tensor prefetched_ COHORT_GUARDED_BY(mutex_);           // undefined: nothing
   mutable uint64_t prefetched_in_ COHORT_GUARDED_BY(mutex_) = 0;  // pass
   mutable bool is_changed_ COHORT_GUARDED_BY(mutex_) = false;     // since it was read
+  std::shared_ptr<RemoteTable> table_ COHORT_GUARDED_BY(mutex_);
+  std::atomic<int64_t> updates_ = 0;
 };
 
 /// A copy for each worker.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/remote_table.h"
 #include "cohort/coordinator/parameters/remote_updater.h"
 #include "cohort/coordinator/parameters/remote_variable.h"
 
@@ -189,6 +190,35 @@ std::shared_ptr<variables::Updater> RemoteVariables::make_updater(
     std::vector<Variable> variables, variables::UpdaterOptions options) {
   return std::make_shared<RemoteUpdater>(shared_from_this(), std::move(variables),
                                          std::move(options));
+}
+
+bool RemoteVariables::renews_rows(const Variable& variable) const {
+  const auto* const remote = dynamic_cast<const RemoteVariable*>(&variable.impl());
+  return remote != nullptr && remote->table() != nullptr;
+}
+
+std::shared_ptr<variables::IdTable> RemoteVariables::table_of(
+    const Variable& rows, const variables::IdTableOptions& options, const char* why) {
+  auto* const remote = dynamic_cast<RemoteVariable*>(&rows.impl());
+  if (remote == nullptr || rows.impl().container() != rows) {
+    throw Unimplemented(str_cat(why,
+                                "expected a variable that parameter servers keep, as a whole, ",
+                                "got ", variables::label(rows.impl())));
+  }
+  if (options_.sync_pushes.is_on()) {
+    throw Unimplemented(str_cat(
+        why, "expected a strategy without sync_replicas for ", variables::label(rows.impl()),
+        ": a gradient that waits for others would have to be kept by ids, which is not there yet"));
+  }
+  if (remote->table() == nullptr) {
+    servers().make_table(remote->handle(), options);
+    remote->set_table(std::make_shared<RemoteTable>(*remote, shared_from_this(), options));
+  }
+  auto table = remote->table();
+  COHORT_CHECK_STATE(table->options() == options, why, "expected for ",
+                     variables::label(rows.impl()),
+                     " the options of the table that has been made of it, got others");
+  return table;
 }
 
 void RemoteVariables::note_read(const RemoteVariable& variable) {

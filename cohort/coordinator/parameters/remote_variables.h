@@ -14,6 +14,7 @@
 #include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/partitioners.h"
+#include "cohort/variables/id_table.h"
 #include "cohort/variables/local_variables.h"
 #include "cohort/variables/parameter_store.h"
 
@@ -45,6 +46,7 @@ struct SeenUpdates {
 
 /// Threads: thread-safe.
 class RemoteVariables final : public variables::ParameterStore,
+                              public variables::IdTableStore,
                               public std::enable_shared_from_this<RemoteVariables> {
  public:
   explicit RemoteVariables(RemoteVariablesOptions options);
@@ -66,6 +68,11 @@ class RemoteVariables final : public variables::ParameterStore,
                                                    variables::UpdaterOptions options) override;
   std::string owner() const override { return options_.owner; }
   bool is_remote() const override { return true; }
+  bool renews_rows(const Variable& variable) const override;
+  /// Errors: Unimplemented with sync_replicas, and for variables that are a process's own.
+  std::shared_ptr<variables::IdTable> table_of(const Variable& rows,
+                                               const variables::IdTableOptions& options,
+                                               const char* why) override;
 
   ParameterServers& servers() { return *options_.servers; }
   const RemoteVariablesOptions& options() const { return options_; }

@@ -39,6 +39,22 @@ inline std::vector<int64_t> local_rows(const std::vector<int64_t>& rows, RowPart
   return out;
 }
 
+/// Of a table whose rows belong to ids: the shard that has the id's row, if it has one. A shard of
+/// more rows has as many more ids. splitmix64's mixing of the id, whatever the machine: it is the
+/// same for all processes, and for all jobs.
+inline std::size_t shard_of_id(const ParameterHandle& variable, int64_t id) {
+  if (variable.shards.size() == 1) return 0;
+  uint64_t x = static_cast<uint64_t>(id) + 0x9e37'79b9'7f4a'7c15;
+  x = (x ^ (x >> 30)) * 0xbf58'476d'1ce4'e5b9;
+  x = (x ^ (x >> 27)) * 0x94d0'49bb'1331'11eb;
+  x ^= x >> 31;
+  const auto row = static_cast<int64_t>(x % static_cast<uint64_t>(variable.rows()));
+  const auto behind = std::upper_bound(
+      variable.shards.begin() + 1, variable.shards.end(), row,
+      [](int64_t number, const BoundShard& shard) { return number < shard.place.first; });
+  return static_cast<std::size_t>(behind - variable.shards.begin()) - 1;
+}
+
 inline std::size_t rows_of_message(const ParameterHandle& variable) {
   return std::max<std::size_t>(1, kMessageBytes / std::max<std::size_t>(1, variable.row_bytes()));
 }

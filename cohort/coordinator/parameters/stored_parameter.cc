@@ -99,6 +99,7 @@ void StoredParameter::read(const StoredPlace& place, RowRange range, std::byte* 
 
 void StoredParameter::read_rows(const std::vector<int64_t>& rows, std::byte* to) {
   const base::MutexLock lock(mutex_);
+  check_by_numbers();
   const auto* from = static_cast<const std::byte*>(value_.const_data_ptr());
   // Rows lie anywhere: those that follow are on their way while one is copied.
   constexpr std::size_t kAhead = 16;
@@ -141,6 +142,7 @@ void StoredParameter::scatter(variables::Scatter kind, const std::vector<int64_t
   const Tensor indices = from_vector(rows, {count});
   const at::NoGradGuard no_grad;
   const base::MutexLock lock(mutex_);
+  check_by_numbers();
   own(value_);
   Tensor to = value_.view({rows_, width_});
   variables::scatter_rows(to, kind,
@@ -189,6 +191,8 @@ void StoredParameter::save(rpc::MessageWriter& out, rpc::Payload& numbers) {
     set.pushed.save(out, numbers);
   }
   counted_.save(out, numbers);
+  out.number(table_ != nullptr ? 1 : 0);
+  if (table_ != nullptr) table_->save(out, numbers);
 }
 
 std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
@@ -209,10 +213,11 @@ std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
     set.pushed = PushSum::load(in, numbers, {out->rows_, out->width_}, dtype);
   }
   out->counted_ = PushSum::load(in, numbers, {out->rows_, out->width_}, dtype);
+  if (in.number_up_to(1) == 1) out->table_ = StoredTable::load(in, numbers);
   return out;
 }
 
-void StoredParameter::check_updated(const UpdateStep& step) const {
+void StoredParameter::check_slots(const UpdateStep& step) const {
   COHORT_CHECK_ARG(dtype_ == kFloat32 || dtype_ == kFloat64,
                    "[optimizer.apply_gradients] expected a variable of float32 or float64, got \"",
                    name_, "\" of ", dtype_name(dtype_));

@@ -9,12 +9,15 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/parameters/push_sum.h"
+#include "cohort/coordinator/parameters/stored_table.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -76,6 +79,24 @@ class StoredParameter {
   void update_rows(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,
                    bool others_too, PayloadReader& gradient);
 
+  /// From here on its rows belong to ids (stored_table.h), and are not named by numbers any more.
+  /// It may be said again. Errors: FailedPrecondition for other options than before.
+  void make_table(const variables::IdTableOptions& options);
+  /// IdTable::see. Rows that change hands, and slots beside them, begin anew.
+  int64_t see_ids(std::span<const int64_t> ids, std::span<const int64_t> counts, bool begins_step);
+  /// Copies the ids' rows, and behind them a byte for each that says whether it has one; one that
+  /// has none gets zeros.
+  void read_ids(std::span<const int64_t> ids, std::byte* to);
+  /// update_rows() of the ids' rows, wherever these are by now; ids each once. What comes for one
+  /// that has none any more is left out.
+  void update_ids(const UpdateStep& step, std::span<const int64_t> ids, bool others_too,
+                  PayloadReader& gradient);
+  TablePage table_page(uint64_t first, uint64_t most);
+  void restore_table(uint64_t total, uint64_t of_rows, uint64_t first,
+                     const std::vector<int64_t>& part);
+  /// Names of the optimizers' sets, and how many slots each has.
+  std::vector<std::pair<std::string, uint64_t>> slot_sets();
+
   /// As update() of all rows, but one update for stamp.needed pushes: with their mean, by the rule
   /// of the last one. A late one changes nothing. Errors: FailedPrecondition without make_slots().
   PushCount accumulate(const UpdateStep& step, const PushStamp& stamp, PayloadReader& gradient);
@@ -123,7 +144,13 @@ class StoredParameter {
   void own_updated(const UpdateStep& step) COHORT_REQUIRES(mutex_);
   /// By rows: [rows, row].
   Tensor rows_of(const StoredPlace& place, RowRange range) COHORT_REQUIRES(mutex_);
-  void check_updated(const UpdateStep& step) const COHORT_REQUIRES(mutex_);
+  StoredTable& table() COHORT_REQUIRES(mutex_);
+  void check_by_numbers() const COHORT_REQUIRES(mutex_);
+  void check_slots(const UpdateStep& step) const COHORT_REQUIRES(mutex_);
+  void check_updated(const UpdateStep& step) const COHORT_REQUIRES(mutex_) {
+    check_by_numbers();
+    check_slots(step);
+  }
   Tensor received(int64_t rows, PayloadReader& numbers) const;
 
   const std::string name_;
@@ -136,6 +163,7 @@ class StoredParameter {
   Tensor value_ COHORT_GUARDED_BY(mutex_);
   std::map<std::string, SlotSet> slots_ COHORT_GUARDED_BY(mutex_);
   PushSum counted_ COHORT_GUARDED_BY(mutex_);  // of a variable that counts updates
+  std::unique_ptr<StoredTable> table_ COHORT_GUARDED_BY(mutex_);  // null: rows have numbers
 };
 
 }  // namespace cohort::internal::coordinator
