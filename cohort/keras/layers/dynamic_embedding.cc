@@ -20,11 +20,13 @@ WhenFull when_full(const std::string& name) {
 }
 
 DynamicTableOptions table_options(const DynamicEmbeddingConfig& o) {
+  std::optional<uint64_t> seed;
+  if (o.seed) seed = static_cast<uint64_t>(*o.seed);
   return {.admit_after = o.admit_after,
           .candidates = o.candidates,
           .when_full = when_full(o.when_full),
           .steps_to_live = o.steps_to_live,
-          .seed = static_cast<uint64_t>(o.seed),
+          .seed = seed,
           .minval = o.minval,
           .maxval = o.maxval,
           .default_value = o.default_value};
@@ -49,6 +51,7 @@ void DynamicEmbeddingLayer::build(const Shape&) {
                                     .dtype = o.dtype.variable_dtype(),
                                     .initializer = "zeros"});
   table_ = DynamicTable(rows, table_options(o));
+  has_table_ = true;
 }
 
 Tensor DynamicEmbeddingLayer::call(const Tensor& input, const CallArgs& args) {
@@ -75,7 +78,7 @@ const DynamicTable& DynamicEmbeddingLayer::table() const {
 
 TrackedParts DynamicEmbeddingLayer::tracked_parts() const {
   TrackedParts parts = LayerImpl::tracked_parts();
-  if (parts.growing || parts.values.empty()) return parts;
+  if (parts.growing || parts.values.empty() || !has_table_) return parts;
   for (TrackedValue& value : table_.trackable()->parts().values) {
     value.name = "ids";
     parts.values.push_back(std::move(value));
@@ -85,7 +88,7 @@ TrackedParts DynamicEmbeddingLayer::tracked_parts() const {
 
 std::vector<Variable> DynamicEmbeddingLayer::stored_weights() const {
   std::vector<Variable> weights = LayerImpl::stored_weights();
-  if (!weights.empty()) weights.push_back(table_.map());
+  if (!weights.empty() && has_table_) weights.push_back(table_.map());
   return weights;
 }
 

@@ -22,7 +22,7 @@ struct DynamicEmbeddingOptions {
   /// "refuse", "least_recently_used" or "least_frequently_used".
   std::string when_full = "least_recently_used";
   std::optional<int64_t> steps_to_live = {};
-  int64_t seed = 0;
+  std::optional<int64_t> seed = {};
   double minval = -0.05;
   double maxval = 0.05;
   std::optional<double> default_value = {};
@@ -67,6 +67,7 @@ class DynamicEmbeddingLayer : public LayerImpl<DynamicEmbeddingConfig> {
 
  private:
   DynamicTable table_;
+  bool has_table_ = false;  // not where build() has thrown
 };
 
 /// Rows by ids, which are any 64-bit integers; `capacity` of them have one at a time. In training
@@ -74,7 +75,7 @@ class DynamicEmbeddingLayer : public LayerImpl<DynamicEmbeddingConfig> {
 /// models and checkpoints have who has which row, too.
 /// Shapes: [b, ...] to [b, ..., output_dim]; weight embeddings [capacity, output_dim].
 /// Errors: InvalidArgument for what are no integers, and for options that make no sense;
-///         Unimplemented under strategies of several workers or with parameter servers.
+///         Unimplemented under strategies of several workers that have copies.
 class DynamicEmbedding : public Layer {
  public:
   DynamicEmbedding(int64_t capacity, int64_t output_dim, DynamicEmbeddingOptions options = {});

@@ -118,6 +118,28 @@ TEST(DynamicEmbedding, GivesARowToWhatWasSeenOftenEnough) {
   EXPECT_EQ(users.table().candidates(), 1);
 }
 
+// Also the batch of which the layer is made.
+TEST(DynamicEmbedding, CountsTheFirstBatchOnce) {
+  const DynamicEmbedding users(8, 2, {.admit_after = 2});
+  Sequential model({users, Flatten(), Dense(1)});
+  model.compile({.optimizer = "sgd", .loss = "mse"});
+  model.fit(from_vector<int64_t>({11, 12, 12, 13}, {4, 1}), ones({4, 1}),
+            {.batch_size = 2, .verbose = Verbose::kSilent, .shuffle = false});
+  EXPECT_EQ(users.table().ids(), Ids{12});
+  EXPECT_EQ(users.table().candidates(), 2);
+}
+
+TEST(DynamicEmbedding, TablesBeginWithOtherNumbers) {
+  const auto first_row = [](DynamicEmbeddingOptions options) {
+    const DynamicEmbedding layer(4, 3, std::move(options));
+    layer(zeros({1, 1}, kInt64));
+    return to_vector<float>(layer.table().first_row(5));
+  };
+  EXPECT_NE(first_row({.name = "users"}), first_row({.name = "items"}));
+  EXPECT_EQ(first_row({.name = "users"}), first_row({.name = "users"}));
+  EXPECT_EQ(first_row({.seed = 1, .name = "users"}), first_row({.seed = 1, .name = "items"}));
+}
+
 TEST_F(DynamicEmbeddingFiles, HaveIdsWithTheirRows) {
   const auto make = [] {
     return DynamicEmbedding(6, kDim, {.admit_after = 2, .steps_to_live = 9, .name = "users"});
