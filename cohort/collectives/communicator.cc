@@ -7,6 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/pending_operation.h"
+#include "cohort/runtime/device_backend.h"
 
 namespace cohort::internal::collectives {
 
@@ -198,6 +199,10 @@ std::shared_ptr<std::byte> Communicator::allocate(std::size_t bytes) {
   return memory;
 }
 
+std::unique_ptr<runtime::Region> Communicator::reserve_memory(std::size_t bytes) {
+  return transport_ != nullptr ? transport_->reserve_memory(bytes) : nullptr;
+}
+
 void Communicator::check_rank(const char* operation, int rank, bool may_be_here) const {
   COHORT_CHECK_ARG(rank >= 0 && rank < size_ && (may_be_here || rank != rank_), operation,
                    "expected another rank of 0 to ", size_ - 1, ", got ", rank);
@@ -313,6 +318,7 @@ Communicator::Pending Communicator::begin_lending(Operation operation, std::span
                                                   std::span<ConstBytes> seen) {
   operation->exchange.delivery = Exchange::Delivery::kLend;
   for (ExchangePart& part : operation->exchange.parts) {
+    if (!part.to_peer.empty() && !can_lend(part.to_peer)) note_copied(part.to_peer.size());
     part.from_peer = from[static_cast<std::size_t>(part.peer)];
   }
   operation->arrived = [seen](PendingOperation& self) {

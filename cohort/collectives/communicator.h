@@ -251,6 +251,18 @@ class Communicator {
   /// Memory from which operations send without a copy: zeros, 64-byte aligned.
   /// Errors: Error kResourceExhausted.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  /// The same of address space, which gets memory where it is written and may outlive this. Null
+  /// where ranks share none, or the system gives none. Threads: any.
+  std::unique_ptr<runtime::Region> reserve_memory(std::size_t bytes);
+  /// Whether the others can read these bytes where they are, if they are lent.
+  bool can_lend(ConstBytes bytes) const {
+    return transport_ != nullptr && transport_->can_lend(bytes);
+  }
+  /// Whoever copies what it could lend elsewhere says so.
+  void note_copied(std::size_t bytes) { copied_ += bytes; }
+  /// Bytes that were copied to be lent, by those who say so, or because they lay in no memory that
+  /// others can read.
+  uint64_t copied() const { return copied_; }
 
  private:
   using Operation = std::shared_ptr<PendingOperation>;
@@ -293,6 +305,7 @@ class Communicator {
   uint64_t sequence_ = 0;           // of operations of all ranks
   std::vector<uint64_t> sent_;      // [peer]
   std::vector<uint64_t> received_;  // [peer]
+  uint64_t copied_ = 0;
   std::deque<Operation> pending_;   // in the order they were started
   std::vector<CommunicatorScratch> spares_;
 

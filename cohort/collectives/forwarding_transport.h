@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/collectives/transport.h"
+#include "cohort/runtime/device_backend.h"
 
 namespace cohort::internal::collectives {
 
@@ -48,6 +49,10 @@ class ForwardingTransport : public Transport {
   void check() const override { real_->check(); }
   void renew(Deadline deadline) override { real_->renew(deadline); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
+  std::unique_ptr<runtime::Region> reserve_memory(std::size_t bytes) override {
+    return real_->reserve_memory(bytes);
+  }
+  bool can_lend(ConstBytes bytes) const override { return real_->can_lend(bytes); }
 
  protected:
   Transport& real() const { return *real_; }

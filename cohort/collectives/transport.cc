@@ -128,6 +128,8 @@ std::shared_ptr<std::byte> Transport::allocate(std::size_t bytes) {
   return memory;
 }
 
+std::unique_ptr<runtime::Region> Transport::reserve_memory(std::size_t) { return nullptr; }
+
 std::shared_ptr<std::byte> allocate_aligned(std::size_t bytes) {
   constexpr std::align_val_t kAlignment{64};
   void* memory = ::operator new(std::max<std::size_t>(bytes, 1), kAlignment, std::nothrow);

@@ -20,6 +20,9 @@
 #include "cohort/collectives/options.h"
 #include "cohort/runtime/tensor.h"
 
+namespace cohort::internal::runtime {
+class Region;
+}  // namespace cohort::internal::runtime
 namespace cohort::internal::collectives {
 
 using ConstBytes = std::span<const std::byte>;
@@ -182,6 +185,11 @@ class Transport {
   /// Memory from which sending is cheapest: zeros, 64-byte aligned. Errors: Error
   ///         kResourceExhausted.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  /// As allocate(), of address space that gets memory where it is written, and may outlive the
+  /// transport. Null where ranks share none, or it is not to be had. Errors: none.
+  virtual std::unique_ptr<runtime::Region> reserve_memory(std::size_t bytes);
+  /// Whether the other ranks can read these bytes where they are, if they are lent.
+  virtual bool can_lend(ConstBytes) const { return false; }
 };
 
 /// Memory that starts on 64 bytes. Errors: Error kResourceExhausted.

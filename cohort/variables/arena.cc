@@ -64,8 +64,13 @@ void Arena::reserve(std::size_t bytes, bool with_gradients) {
 }
 
 std::unique_ptr<GradientBuffer> Arena::make_buffer(int replica, std::size_t bytes) const {
-  return std::make_unique<GradientBuffer>(
-      replica, runtime::device_backend(device(replica)).reserve(device(replica), bytes));
+  std::unique_ptr<runtime::Region> memory;
+  const bool may_share = devices_.shared_gradients && device(replica).at_device().is_cpu();
+  if (may_share) memory = devices_.shared_gradients(bytes);
+  if (memory == nullptr) {
+    memory = runtime::device_backend(device(replica)).reserve(device(replica), bytes);
+  }
+  return std::make_unique<GradientBuffer>(replica, std::move(memory));
 }
 
 bool Arena::empty() const {
@@ -135,6 +140,8 @@ Tensor Arena::gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaR
 }
 
 GradientBuffer* Arena::acquire_buffer(int replica, uint64_t epoch) {
+  // What a child of fork would write there, its parent's peers would read.
+  if (devices_.shared_gradients && !process_.is_ours()) return nullptr;
   const base::MutexLock lock(mutex_);
   auto& pool = buffers_[static_cast<std::size_t>(replica)];
   for (auto& buffer : pool) {

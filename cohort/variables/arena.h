@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "cohort/base/mutex.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/tensor.h"
 
@@ -36,6 +38,9 @@ enum class ParameterPlacement {
 struct ArenaDevices {
   std::vector<Device> replicas;        ///< Gradients, and a copy of the parameters each,
   std::optional<Device> central = {};  ///< or the one copy, which several replicas read.
+  /// Memory for gradients of a replica on a CPU that other processes can read; in a child of this
+  /// process it is still this one's. Null, or where it returns null: the device's.
+  std::function<std::unique_ptr<runtime::Region>(std::size_t bytes)> shared_gradients = {};
 };
 
 /// One replica's gradients, in the layout of its parameters. Threads: bound to its replica; other
@@ -111,7 +116,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::byte* parameter_data(int replica, int64_t offset) const;
 
   /// A buffer nobody uses, now leased once; null if a replica's few buffers are all in use, or
-  /// there is no address space. `epoch` is ReplicaGroup::epoch of the replica (see readable_until).
+  /// there is no address space, or they are those of the parent of this process. `epoch` is ReplicaGroup::epoch of the replica (see readable_until).
   GradientBuffer* acquire_buffer(int replica, uint64_t epoch);
   /// The same in a gradient buffer.
   Tensor gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaRange>& range,
@@ -127,6 +132,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
     return shares_parameters_ ? 0 : static_cast<std::size_t>(replica);
   }
 
+  const base::ProcessMark process_;
   const uint64_t number_;
   const ArenaDevices devices_;
   const DType dtype_;

@@ -276,6 +276,15 @@ std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {
   const base::MutexLock lock(mutex_);
   ArenaDevices devices{.replicas = options_.devices};
   if (options_.placement == ParameterPlacement::kCentral) devices.central = central_device();
+  // Those of several replicas are summed before others read them. Gradients may outlive the job.
+  if (others() != nullptr && replicas() == 1) {
+    devices.shared_gradients =
+        [workers = std::weak_ptr(options_.communicator)](
+            std::size_t bytes) -> std::unique_ptr<runtime::Region> {
+      const auto communicator = workers.lock();
+      return communicator != nullptr ? communicator->reserve_memory(bytes) : nullptr;
+    };
+  }
   return arenas_.try_emplace(dtype, std::move(devices), dtype).first->second.place(numel);
 }
 

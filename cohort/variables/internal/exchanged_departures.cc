@@ -75,12 +75,13 @@ void ExchangedUpdate::leave(std::size_t turn) {
   const runtime::FlushDenormals flush;
   const Posts posts = departures_.posts();
   if (turn == 0) left_.clear();  // of a step that has failed
+  if (posts.size() == 1) find_loans(posts, turn);
   for (std::size_t b = first_buckets_[turn]; b < first_buckets_[turn + 1]; ++b) {
     for (std::size_t w = 0; w < sent_.size(); ++w) {
       // Read in its place, if the step leaves it there.
       const bool is_in_place =
           static_cast<int>(w) == worker_ && posts.size() == 1 && !rounded_ && !ahead_;
-      if (!is_in_place) pack_for(w, posts, bucket_of(sent_buckets_[w], b));
+      if (!is_in_place && loan(b, w) == nullptr) pack_for(w, posts, bucket_of(sent_buckets_[w], b));
     }
     base::failpoint("update.before_bucket");
     left_.push_back(send(b, ahead_.has_value()));

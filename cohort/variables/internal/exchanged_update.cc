@@ -156,6 +156,7 @@ void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
     if (agrees_first) agree();
   }
   for (std::size_t turn = step.turns_left.value_or(0); turn < turns(); ++turn) {
+    if (step.posts.size() == 1) find_loans(step.posts, turn);
     for (std::size_t b = first_buckets_[turn]; b < first_buckets_[turn + 1]; ++b) {
       pack(step, b);
       step.meet();
@@ -249,6 +250,7 @@ void ExchangedUpdate::cut_buckets() {
     }
     first_buckets_.push_back(buckets_);
   }
+  loans_.assign(buckets_ * sent_.size(), nullptr);
   gradients_seen_.resize(buckets_ * sent_.size());
   parameters_seen_.resize(buckets_ * sent_.size());
 }
@@ -268,6 +270,7 @@ void ExchangedUpdate::note_rows() {
 void ExchangedUpdate::pack(const Step& step, std::size_t bucket) {
   for (std::size_t w = 0; w < sent_.size(); ++w) {
     if (static_cast<int>(w) == worker_ && has_own_in_place(step)) continue;
+    if (loan(bucket, w) != nullptr) continue;
     const Range bytes =
         share_of_bytes(bucket_of(sent_buckets_[w], bucket), step.replica, layout_.replicas());
     pack_for(w, step.posts, bytes);
@@ -275,6 +278,8 @@ void ExchangedUpdate::pack(const Step& step, std::size_t bucket) {
 }
 
 void ExchangedUpdate::pack_for(std::size_t worker, Posts posts, Range bytes) {
+  const bool is_copy = communicator_->shares_memory() && posts.size() == 1;
+  if (is_copy && static_cast<int>(worker) != worker_) communicator_->note_copied(bytes.size());
   sent_[worker].for_each(bytes, [&](std::size_t run, Range elements, std::size_t at) {
     sum(posts, layout_.runs()[run], elements, to_[worker] + at);
   });
@@ -332,7 +337,7 @@ void ExchangedUpdate::receive(collectives::Communicator::Pending& gradients, std
   const std::span<const collectives::ConstBytes> at = seen(gradients_seen_, bucket);
   for (std::size_t w = 0; w < at.size(); ++w) {
     if (at[w].empty()) continue;
-    // All buckets of a worker are in one place: its memory, or this worker's.
+    // Of a turn, all buckets of a worker are in one place: its memory, or this worker's.
     if (rounded_) {
       RoundedGradients::widen(at[w], into_[w] + begin);
     } else {
@@ -358,7 +363,8 @@ collectives::Communicator::Pending ExchangedUpdate::send(std::size_t bucket, boo
       from.push_back(rounded_->from(static_cast<int>(w), mine));
       continue;
     }
-    to.emplace_back(to_[w] + theirs.begin, theirs.size());
+    const std::byte* const lent = loan(bucket, w);
+    to.emplace_back(lent != nullptr ? lent : to_[w] + theirs.begin, theirs.size());
     from.emplace_back(into_[w] + mine.begin, mine.size());
   }
   return communicator_->start_lend(to, from, seen(gradients_seen_, bucket),

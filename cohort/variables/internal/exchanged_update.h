@@ -8,7 +8,8 @@
 // Workers add in rank order what each has added in the order of its replicas, so the bits depend on
 // their numbers alone; W workers of one replica have those of one process with W replicas. Slots
 // exist for the own slice only. Where workers share memory, nothing is sent: gradients and new
-// parameters are read where the others have them. Gradients go in buckets of limited bytes, each as
+// parameters are read where the others have them: gradients of a worker's only replica where its
+// backward pass has left them, if that is its arena (exchanged_loans.cc). Gradients go in buckets of limited bytes, each as
 // soon as the local replicas have summed it; where a step says before its backward pass that it
 // will apply what comes out of it (expect()), while the pass still runs.
 // They may be rounded for their way (rounded_gradients.h).
@@ -127,6 +128,11 @@ class ExchangedUpdate final : public FinalGradients {
   void conclude_departures();
   void pack(const Step& step, std::size_t bucket);
   void pack_for(std::size_t worker, Posts posts, Range bytes);
+  void find_loans(Posts posts, std::size_t turn);
+  const std::byte* gradients_in_a_row(const Post& post, std::size_t worker, Range bytes) const;
+  const std::byte*& loan(std::size_t bucket, std::size_t worker) {
+    return loans_[bucket * sent_.size() + worker];
+  }
   void sum(Posts posts, const UpdateRun& run, Range elements, std::byte* out) const;
   bool has_own_in_place(const Step& step) const;
   collectives::Communicator::Pending send(std::size_t bucket, bool is_ahead);
@@ -184,6 +190,7 @@ class ExchangedUpdate final : public FinalGradients {
   // of the next one (parameters): they have read it by then.
   Memory send_;                                // sent_ of all workers, one behind the other
   std::vector<std::byte*> to_;                 // [worker], in send_
+  std::vector<const std::byte*> loans_;        // [bucket][worker]: instead of to_; null: in to_
   Memory receive_;                             // of each other worker what sent_ has of this one
   std::vector<std::byte*> into_;               // [worker], in receive_
   std::vector<const std::byte*> from_;         // [worker]: where its gradients can be read

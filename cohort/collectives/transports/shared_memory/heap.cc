@@ -6,6 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/error.h"
 #include "cohort/base/mutex.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/base/strings.h"
 
 namespace cohort::internal::collectives {
@@ -14,9 +15,42 @@ namespace cohort::internal::collectives {
 struct SharedHeap::State {
   explicit State(SegmentTable* of) : table(of), used(SegmentTable::kMost, nullptr) {}
 
+  const base::ProcessMark process;  // whose table it is
   base::Mutex mutex;
   SegmentTable* table COHORT_GUARDED_BY(mutex);                     // null: the heap is gone
   std::vector<const SharedSegment*> used COHORT_GUARDED_BY(mutex);  // [entry]
+};
+
+// A segment, in the table for as long as somebody has it.
+struct SharedHeap::Entry {
+  Entry(std::shared_ptr<State> of, std::size_t number, SharedSegment made)
+      : state(std::move(of)), at(number), segment(std::move(made)) {}
+  ~Entry() {
+    if (!state->process.is_ours()) return;
+    const base::MutexLock freed(state->mutex);
+    state->used[at] = nullptr;
+    // So that others see that there is nothing to be read here any more.
+    if (state->table != nullptr) state->table->entries[at].token = {};
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+  const std::shared_ptr<State> state;
+  const std::size_t at;
+  SharedSegment segment;
+};
+
+class SharedHeap::HeapRegion final : public runtime::Region {
+ public:
+  explicit HeapRegion(std::shared_ptr<Entry> of)
+      : Region(of->segment.data(), of->segment.bytes()), entry_(std::move(of)) {}
+  void use(std::size_t, std::size_t) override {}
+  void clear(std::size_t offset, std::size_t bytes) override {
+    if (entry_->state->process.is_ours()) entry_->segment.clear(offset, bytes);
+  }
+
+ private:
+  const std::shared_ptr<Entry> entry_;
 };
 
 SharedHeap::SharedHeap(SegmentTable* table) : state_(std::make_shared<State>(table)) {}
@@ -26,23 +60,27 @@ SharedHeap::~SharedHeap() {
   state_->table = nullptr;
 }
 
+std::shared_ptr<SharedHeap::Entry> SharedHeap::enter(std::size_t bytes,
+                                                     SharedSegment::Pages pages) {
+  const base::MutexLock lock(state_->mutex);
+  std::size_t at = 0;
+  while (at < SegmentTable::kMost && state_->used[at] != nullptr) ++at;
+  if (at == SegmentTable::kMost || state_->table == nullptr) return nullptr;
+  auto made = std::make_shared<Entry>(state_, at, SharedSegment::create(bytes, pages));
+  state_->table->entries[at] = made->segment.offer();
+  state_->used[at] = &made->segment;
+  return made;
+}
+
 std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
   if (bytes < kLeastBytes) return nullptr;
-  const base::MutexLock lock(state_->mutex);
-  std::size_t entry = 0;
-  while (entry < SegmentTable::kMost && state_->used[entry] != nullptr) ++entry;
-  if (entry == SegmentTable::kMost || state_->table == nullptr) return nullptr;
-  auto segment = std::make_unique<SharedSegment>(SharedSegment::create(bytes));
-  state_->table->entries[entry] = segment->offer();
-  state_->used[entry] = segment.get();
-  std::byte* const data = segment->data();
-  return {data, [state = state_, entry, owned = segment.release()](std::byte*) {
-            const std::unique_ptr<SharedSegment> last(owned);
-            const base::MutexLock freed(state->mutex);
-            state->used[entry] = nullptr;
-            // So that others see that there is nothing to be read here any more.
-            if (state->table != nullptr) state->table->entries[entry].token = {};
-          }};
+  const auto entry = enter(bytes, SharedSegment::Pages::kAllNow);
+  return entry != nullptr ? std::shared_ptr<std::byte>(entry, entry->segment.data()) : nullptr;
+}
+
+std::unique_ptr<runtime::Region> SharedHeap::reserve(std::size_t bytes) {
+  auto entry = enter(bytes, SharedSegment::Pages::kWhenWritten);
+  return entry != nullptr ? std::make_unique<HeapRegion>(std::move(entry)) : nullptr;
 }
 
 std::optional<HeapPlace> SharedHeap::find(std::span<const std::byte> bytes) const {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cohort/collectives/transports/shared_memory/segment.h"
+#include "cohort/runtime/device_backend.h"
 
 namespace cohort::internal::collectives {
 
@@ -44,11 +45,18 @@ class SharedHeap {
   /// Zeros, 64-byte aligned. Null if they are few, or the table is full.
   /// Errors: Error kResourceExhausted.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  /// Address space whose pages come when they are written, where the system has none left by
+  /// SIGBUS. In a child of this process what is in it is still the parent's: nothing clears it.
+  /// Null if the table is full. Errors: Error kResourceExhausted.
+  std::unique_ptr<runtime::Region> reserve(std::size_t bytes);
   /// Unset for memory that was not allocated here.
   std::optional<HeapPlace> find(std::span<const std::byte> bytes) const;
 
  private:
   struct State;
+  struct Entry;
+  class HeapRegion;
+  std::shared_ptr<Entry> enter(std::size_t bytes, SharedSegment::Pages pages);
   const std::shared_ptr<State> state_;
 };
 

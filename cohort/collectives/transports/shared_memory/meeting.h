@@ -68,6 +68,10 @@ class SharedMeeting {
 
   /// Null: see SharedHeap.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_.allocate(bytes); }
+  /// The same.
+  std::unique_ptr<runtime::Region> reserve(std::size_t bytes) { return heap_.reserve(bytes); }
+  /// Whether peers can read it where it is.
+  bool is_in_heap(ConstBytes bytes) const { return heap_.find(bytes).has_value(); }
 
  private:
   // A copy of what is not in the heap.

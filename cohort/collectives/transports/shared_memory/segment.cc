@@ -72,6 +72,7 @@ SharedSegment SharedSegment::create(std::size_t bytes, Pages pages) {
   }
   std::byte* const mapped = map(offer.descriptor, kHeaderBytes + bytes);
   if (mapped == nullptr) throw refused("mmap");
+  if (pages == Pages::kWhenWritten) ::madvise(mapped, kHeaderBytes + bytes, MADV_HUGEPAGE);
   std::memcpy(mapped, &offer.token, sizeof offer.token);
   segment.mapped_ = mapped;
   segment.bytes_ = bytes;
@@ -110,6 +111,15 @@ SharedSegment SharedSegment::open(const SegmentOffer& offer, std::string* why) {
   segment.mapped_ = mapped;
   segment.bytes_ = offer.bytes;
   return segment;
+}
+
+void SharedSegment::clear(std::size_t offset, std::size_t bytes) {
+  if (bytes == 0) return;
+  // The system makes zeros of parts of pages, too.
+  const int given = ::fallocate(offer_.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(kHeaderBytes + offset),
+                                static_cast<off_t>(bytes));
+  if (given != 0) std::memset(data() + offset, 0, bytes);
 }
 
 SharedSegment::~SharedSegment() {

@@ -42,6 +42,8 @@ class SharedSegment {
   /// 64-byte aligned.
   std::byte* data() const { return mapped_ + kHeaderBytes; }
   std::size_t bytes() const { return bytes_; }
+  /// Makes zeros of it, and gives its whole pages back to the system. Of one that was created here.
+  void clear(std::size_t offset, std::size_t bytes);
   /// Of one that was created here, as long as it lives.
   SegmentOffer offer() const { return offer_; }
 

@@ -11,6 +11,7 @@
 
 #include "cohort/base/logging.h"
 #include "cohort/collectives/transports/tcp/transport_parts.h"
+#include "cohort/runtime/device_backend.h"
 
 namespace cohort::internal::collectives {
 namespace {
@@ -30,6 +31,12 @@ bool have_own_cores(std::span<const cpu_set_t> cores) {
     }
   }
   return true;
+}
+
+// Every rank maps what any of them reserves, far more than it uses.
+bool has_address_space() {
+  const Device& host = runtime::host_device();
+  return runtime::device_backend(host).reservable(host) == std::numeric_limits<std::size_t>::max();
 }
 
 }  // namespace
@@ -198,6 +205,20 @@ std::shared_ptr<std::byte> TcpTransport::allocate(std::size_t bytes) {
   return memory != nullptr ? memory : Transport::allocate(bytes);
 }
 
+std::unique_ptr<runtime::Region> TcpTransport::reserve_memory(std::size_t bytes) {
+  if (!shared_) return nullptr;
+  std::string why = "a rank's address space is limited (ulimit -v, vm.overcommit_memory)";
+  try {
+    auto region = has_address_space_ ? shared_->reserve(bytes) : nullptr;
+    if (region != nullptr) return region;
+    if (has_address_space_) why = "it has as many segments as it can have";
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  COHORT_LOG(kInfo, "[communicator] gradients are copied before other ranks read them: ", why);
+  return nullptr;
+}
+
 // Which ranks each has opened.
 using Opened = std::bitset<1024>;
 
@@ -223,6 +244,8 @@ void TcpTransport::share_memory(const std::string& machine, Deadline deadline) {
   CPU_ZERO(&cores);
   sched_getaffinity(0, sizeof cores, &cores);
   const bool own_cores = have_own_cores(told_by_all(2, cores, deadline));
+  const auto roomy = told_by_all(4, has_address_space() ? 1 : 0, deadline);
+  has_address_space_ = std::find(roomy.begin(), roomy.end(), 0) == roomy.end();
   const bool one_machine = std::all_of(all.begin(), all.end(), [&](const Opened& opened) {
     return opened.count() == others_.size();
   });

@@ -55,6 +55,8 @@ class TcpTransport final : public Transport {
   void check() const override { alarms_->check(); }
   void renew(Deadline deadline) override;
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  std::unique_ptr<runtime::Region> reserve_memory(std::size_t bytes) override;
+  bool can_lend(ConstBytes bytes) const override { return shared_ && shared_->is_in_heap(bytes); }
 
   /// Moves the messages between ranks of one machine into memory that they share. All ranks call
   /// it, first of all. `machine`: as MeshOptions.
@@ -129,6 +131,7 @@ class TcpTransport final : public Transport {
   // memory, and with no others there is a meeting, too.
   std::unique_ptr<SharedInbox> inbox_;
   std::unique_ptr<SharedMeeting> shared_;
+  bool has_address_space_ = false;  // and so have the others
   uint32_t rings_ = 0;  // of the inbox's bell, before the last look
   std::optional<Patience> patience_;
   std::unique_ptr<MpiLanes> lanes_;    // null: no MPI
