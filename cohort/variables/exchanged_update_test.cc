@@ -162,13 +162,13 @@ TEST(ExchangedUpdate, UpdatesBumpTheVersionOfWhatTheyWrite) {
 }
 
 // Worker 1 fails before its n-th operation, for every n: a step is whole everywhere or was not.
-TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
+void fail_at_any_operation(int replicas) {
   for (const WorldOptions& each : {WorldOptions{}, WorldOptions{.update = {.global_clipnorm = 2.0}},
                                    WorldOptions{.carrier = collectives::Carrier::kSharedMemory}}) {
     WorldOptions options = each;
     options.update.bytes_per_bucket = 32768;
-    const Trained undisturbed = train(2, 2, options, 2);
-    World world(2, 2, options);
+    const Trained undisturbed = train(2, replicas, options, 2);
+    World world(2, replicas, options);
     world.run([](Worker& w) { w.apply(0); });
     const std::vector<double> before = world.parameters();
     const std::vector<double> slots_before = world.slots();
@@ -196,6 +196,9 @@ TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
     EXPECT_EQ(world.slots(), undisturbed.slots);
   }
 }
+
+TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) { fail_at_any_operation(2); }
+TEST(ExchangedUpdate, NorDoesItWhereGradientsAreLent) { fail_at_any_operation(1); }
 
 TEST(ExchangedUpdate, AWrongGradientOfOneReplicaIsEverybodysError) {
   World world(2, 2);
