@@ -306,7 +306,7 @@ class Communicator {
   std::vector<uint64_t> sent_;      // [peer]
   std::vector<uint64_t> received_;  // [peer]
   uint64_t copied_ = 0;
-  std::deque<Operation> pending_;   // in the order they were started
+  std::deque<Operation> pending_;  // in the order they were started
   std::vector<CommunicatorScratch> spares_;
 
   base::Mutex turn_;

@@ -172,6 +172,8 @@ class Strategy {
   std::vector<internal::strategy::PartType<T>> local_results(const T& nest_or_plain) const;
 
   /// Splits each batch of `global_batches` over the replicas; `distributed_dataset.h` says how.
+  /// Order: with several workers a collective: all of them call it, for the same data, in the same
+  ///        order.
   /// Errors: InvalidArgument for options that do not fit, and with several replicas unless the
   ///         dataset is batched (of elements whose shapes are not known, as after a map, the
   ///         iterator's next throws it); Unimplemented for kPerReplica; as auto_shard_dataset.

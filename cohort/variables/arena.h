@@ -115,8 +115,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Tensor parameter_view(int replica, const std::shared_ptr<ArenaRange>& range, const Shape& shape);
   std::byte* parameter_data(int replica, int64_t offset) const;
 
-  /// A buffer nobody uses, now leased once; null if a replica's few buffers are all in use, or
-  /// there is no address space, or they are those of the parent of this process. `epoch` is ReplicaGroup::epoch of the replica (see readable_until).
+  /// A buffer nobody uses, now leased once; null if a replica's few buffers are all in use, there
+  /// is no address space, or they are those of the parent of this process. `epoch` is
+  /// ReplicaGroup::epoch of the replica (see readable_until).
   GradientBuffer* acquire_buffer(int replica, uint64_t epoch);
   /// The same in a gradient buffer.
   Tensor gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaRange>& range,

@@ -278,9 +278,8 @@ std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {
   if (options_.placement == ParameterPlacement::kCentral) devices.central = central_device();
   // Those of several replicas are summed before others read them. Gradients may outlive the job.
   if (others() != nullptr && replicas() == 1) {
-    devices.shared_gradients =
-        [workers = std::weak_ptr(options_.communicator)](
-            std::size_t bytes) -> std::unique_ptr<runtime::Region> {
+    devices.shared_gradients = [workers = std::weak_ptr(options_.communicator)](
+                                   std::size_t bytes) -> std::unique_ptr<runtime::Region> {
       const auto communicator = workers.lock();
       return communicator != nullptr ? communicator->reserve_memory(bytes) : nullptr;
     };

@@ -7,6 +7,8 @@
 // rule, and so have read all that was lent to them. A run that has thrown is a step that no worker
 // commits: whoever still reads throws away what comes of it, and ahead of the next step all meet in
 // Communicator::renew. Of memory that is given back meanwhile readers have mappings of their own.
+#include <algorithm>
+
 #include "cohort/variables/internal/exchanged_update.h"
 
 namespace cohort::internal::variables {

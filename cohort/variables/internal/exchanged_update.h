@@ -9,7 +9,8 @@
 // their numbers alone; W workers of one replica have those of one process with W replicas. Slots
 // exist for the own slice only. Where workers share memory, nothing is sent: gradients and new
 // parameters are read where the others have them: gradients of a worker's only replica where its
-// backward pass has left them, if that is its arena (exchanged_loans.cc). Gradients go in buckets of limited bytes, each as
+// backward pass has left them, if that is its arena (exchanged_loans.cc).
+// Gradients go in buckets of limited bytes, each as
 // soon as the local replicas have summed it; where a step says before its backward pass that it
 // will apply what comes out of it (expect()), while the pass still runs.
 // They may be rounded for their way (rounded_gradients.h).

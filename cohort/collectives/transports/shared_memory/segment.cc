@@ -116,9 +116,9 @@ SharedSegment SharedSegment::open(const SegmentOffer& offer, std::string* why) {
 void SharedSegment::clear(std::size_t offset, std::size_t bytes) {
   if (bytes == 0) return;
   // The system makes zeros of parts of pages, too.
-  const int given = ::fallocate(offer_.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                static_cast<off_t>(kHeaderBytes + offset),
-                                static_cast<off_t>(bytes));
+  const int given =
+      ::fallocate(offer_.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(kHeaderBytes + offset), static_cast<off_t>(bytes));
   if (given != 0) std::memset(data() + offset, 0, bytes);
 }
 

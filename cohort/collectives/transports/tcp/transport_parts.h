@@ -132,7 +132,7 @@ class TcpTransport final : public Transport {
   std::unique_ptr<SharedInbox> inbox_;
   std::unique_ptr<SharedMeeting> shared_;
   bool has_address_space_ = false;  // and so have the others
-  uint32_t rings_ = 0;  // of the inbox's bell, before the last look
+  uint32_t rings_ = 0;              // of the inbox's bell, before the last look
   std::optional<Patience> patience_;
   std::unique_ptr<MpiLanes> lanes_;    // null: no MPI
   unsigned naps_ = 0;                  // of the wait that goes on, since bytes have moved
