@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cohort/testing/child.h"
+#include "cohort/variables/fused_update.h"
 #include "cohort/variables/test_exchange.h"
 
 namespace cohort::internal::variables {
