@@ -57,9 +57,8 @@ void ExchangedUpdate::find_loans(Posts posts, std::size_t turn) {
       const Range bytes = bucket_of(sent_buckets_[w], b);
       if (static_cast<int>(w) == worker_ || bytes.empty()) continue;
       const std::byte* const at = gradients_in_a_row(posts[0], w, bytes);
-      const bool is_lendable = at != nullptr && communicator_->can_lend({at, bytes.size()});
-      const bool is_one_place = image == nullptr || image == at - bytes.begin;
-      if (!is_lendable || !is_one_place) return lend_nothing();
+      if (at == nullptr || !communicator_->can_lend({at, bytes.size()})) return lend_nothing();
+      if (image != nullptr && image != at - bytes.begin) return lend_nothing();
       image = at - bytes.begin;
       loan(b, w) = at;
     }
