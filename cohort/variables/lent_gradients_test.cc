@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "cohort/base/sanitizers.h"
 #include "cohort/testing/child.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/test_exchange.h"
@@ -15,6 +16,9 @@ namespace {
 using namespace exchange_test;
 using testing::kCanLimitChildren;
 using testing::status_of_child;
+
+// AddressSanitizer sees what is between variables, so there each is a run of its own.
+constexpr bool kHasRows = COHORT_ADDRESS_SANITIZER == 0;
 
 // All of float32, so in one arena.
 WorldOptions in_shared_memory(WorldOptions options = {}) {
@@ -37,7 +41,9 @@ TEST(LentGradients, NothingIsCopiedToBeSent) {
         options.update.bytes_per_bucket = bytes;
         World world(workers, 1, options);
         for (int step = 0; step < 3; ++step) world.run([&](Worker& w) { w.apply(step); });
-        EXPECT_EQ(copied_by_all(world), 0U) << workers << " workers, buckets of " << bytes;
+        if (kHasRows) {
+          EXPECT_EQ(copied_by_all(world), 0U) << workers << " workers, buckets of " << bytes;
+        }
         options.carrier = collectives::Carrier::kThreads;
         const Trained process = train(1, workers, options, 3);
         expect_same(world.parameters(), process.parameters, "one process");
@@ -73,7 +79,7 @@ TEST(LentGradients, WhatLiesInNoRowIsCopied) {
       });
     }
     if (workers == 2) {
-      EXPECT_EQ(world.job[0].copied(), 0U);
+      if (kHasRows) EXPECT_EQ(world.job[0].copied(), 0U);
       EXPECT_GT(world.job[1].copied(), 0U);
     }
     return Trained{world.parameters(), world.slots()};
@@ -136,7 +142,7 @@ TEST(LentGradients, AChildOfForkChangesNoneOfThem) {
             0);
   EXPECT_TRUE(gradients[2].gradient.dense().equal(before));
   world.run([](Worker& w) { w.apply(1); });
-  EXPECT_EQ(copied_by_all(world), 0U) << "peers find this process's memory as before";
+  if (kHasRows) EXPECT_EQ(copied_by_all(world), 0U) << "peers find its memory as before";
 }
 
 // Every rank would have to map all of it.
