@@ -79,7 +79,9 @@ TEST(LentGradients, WhatLiesInNoRowIsCopied) {
       });
     }
     if (workers == 2) {
-      if (kHasRows) EXPECT_EQ(world.job[0].copied(), 0U);
+      if (kHasRows) {
+        EXPECT_EQ(world.job[0].copied(), 0U);
+      }
       EXPECT_GT(world.job[1].copied(), 0U);
     }
     return Trained{world.parameters(), world.slots()};
@@ -142,7 +144,9 @@ TEST(LentGradients, AChildOfForkChangesNoneOfThem) {
             0);
   EXPECT_TRUE(gradients[2].gradient.dense().equal(before));
   world.run([](Worker& w) { w.apply(1); });
-  if (kHasRows) EXPECT_EQ(copied_by_all(world), 0U) << "peers find its memory as before";
+  if (kHasRows) {
+    EXPECT_EQ(copied_by_all(world), 0U) << "peers find its memory as before";
+  }
 }
 
 // Every rank would have to map all of it.
