@@ -8,6 +8,7 @@
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/autograd/leaf_gradients.h"
 #include "cohort/base/error.h"
+#include "cohort/base/exit_code.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/checkpoint_manager.h"
 #include "cohort/checkpoint/safetensors.h"

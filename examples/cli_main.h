@@ -15,6 +15,8 @@
 #include <exception>
 #include <string>
 
+#include "cohort/base/exit_code.h"
+
 namespace examples {
 
 /// For `check`: a number that is not smaller. What is no number, CLI11 refuses itself.
@@ -44,7 +46,7 @@ int run_cli(int argc, char** argv, const std::string& purpose, Declare&& declare
     return work();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    return 1;
+    return cohort::exit_code_of(error);
   }
 }
 

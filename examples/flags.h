@@ -53,7 +53,7 @@ class Flags {
 
 /// Returns what `work` does. --help says what every flag means and which value it has where it is
 /// not given, and returns 0. An unknown flag, or a value that does not fit, is told on stderr and
-/// returns 2; so is an exception of `work`, which returns 1.
+/// returns 2; so is an exception of `work`, which returns cohort::exit_code_of() it.
 int run_with_flags(int argc, char** argv, const std::string& purpose,
                    const std::function<void(Flags&)>& declare, const std::function<int()>& work);
 
