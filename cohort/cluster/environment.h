@@ -94,11 +94,13 @@ struct LauncherOptions {
 };
 
 /// Ranks that torchrun (RANK, WORLD_SIZE), horovodrun (HOROVOD_RANK), Open MPI
-/// (OMPI_COMM_WORLD_RANK) or another MPI (PMI_RANK) started: all are workers. Over several hosts
-/// they meet at MASTER_ADDR, the host of rank 0, to exchange their addresses; the launcher's own
-/// rendezvous is not used.
+/// (OMPI_COMM_WORLD_RANK) or another MPI (PMI_RANK) started, or one process on each node that
+/// Kubeflow's Trainer has made for torchrun (PET_NODE_RANK, PET_NNODES): all are workers. Over
+/// several hosts they meet at MASTER_ADDR (PET_MASTER_ADDR), the host of rank 0, to exchange their
+/// addresses; the launcher's own rendezvous is not used.
 /// Blocks: over several hosts until all ranks have come.
-/// Errors: FailedPrecondition without any of these, and over several hosts without MASTER_ADDR;
+/// Errors: FailedPrecondition without any of these, over several hosts without MASTER_ADDR, and for
+///         several processes a node (PET_NPROC_PER_NODE), which cohortrun has to start;
 ///         InvalidArgument for texts that are no numbers, and a rank out of range;
 ///         DeadlineExceeded that names the address if not all come.
 class LauncherClusterResolver : public ClusterResolver {
@@ -112,8 +114,9 @@ class LauncherClusterResolver : public ClusterResolver {
   ClusterSpec::Jobs jobs_;
 };
 
-/// What fits this process: TF_CONFIG or CLUSTER_SPEC, a launcher's ranks of torchrun, SageMaker, a
-/// step of several tasks of Slurm, ranks of MPI or Horovod. Null: none, it is alone.
+/// What fits this process: TF_CONFIG or CLUSTER_SPEC, a launcher's ranks of torchrun, a node of
+/// Kubeflow's Trainer, SageMaker, a step of several tasks of Slurm, ranks of MPI or Horovod. Null:
+/// none, it is alone.
 /// Errors: as the resolver that fits. TF: none; TensorFlow asks TF_CONFIG alone.
 std::shared_ptr<ClusterResolver> detect_cluster();
 

@@ -180,6 +180,62 @@ TEST(LauncherClusterResolver, RefusesWhatItCannotKnow) {
   expect_error<InvalidArgument>({"RANK", "\"one\""}, [] { LauncherClusterResolver(); });
 }
 
+// Kubeflow's Trainer, where the container runs the program itself.
+TEST(LauncherClusterResolver, ANodeOfATrainerIsOneWorker) {
+  const int port = testing::free_ports(1)[0];
+  const auto node = [&](const char* rank) {
+    return JobVariables{{"PET_NNODES", "2"},
+                        {"PET_NODE_RANK", rank},
+                        {"PET_MASTER_ADDR", "127.0.0.1"},
+                        {"PET_MASTER_PORT", std::to_string(port)}};
+  };
+  const auto at = [&](int r) { return "127.0.0.1:" + std::to_string(port + 2 + r); };
+  const ClusterSpec both(ClusterSpec::Jobs{{"worker", {at(0), at(1)}}});
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::alarm(60);
+    const JobVariables variables = node("1");
+    const auto resolver = detect_cluster();
+    ::_exit(resolver && resolver->cluster_spec() == both && resolver->task_id() == 1 ? 0 : 1);
+  }
+  {
+    const JobVariables variables = node("0");
+    EXPECT_EQ(internal::cluster::cluster_source().resolver, "LauncherClusterResolver");
+    const auto resolver = detect_cluster();
+    ASSERT_TRUE(resolver);
+    EXPECT_EQ(resolver->cluster_spec(), both);
+    EXPECT_EQ(resolver->task_id(), 0);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(LauncherClusterResolver, ANodeWhoseProcessesNobodyHasStartedIsRefused) {
+  {
+    const JobVariables one{{"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}};
+    EXPECT_EQ(detect_cluster(), nullptr);
+  }
+  {
+    const JobVariables several{
+        {"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}, {"PET_NPROC_PER_NODE", "4"}};
+    expect_error<FailedPrecondition>(
+        {"PET_NNODES=2", "PET_NPROC_PER_NODE=4", "train alone", "cohortrun"},
+        [] { detect_cluster(); });
+  }
+  {
+    const JobVariables no_rank{{"PET_NNODES", "2"}};
+    expect_error<FailedPrecondition>({"PET_NODE_RANK=(not set)", "cohortrun"},
+                                     [] { detect_cluster(); });
+  }
+  {
+    const JobVariables range{{"PET_NNODES", "2:4"}, {"PET_NODE_RANK", "0"}};
+    expect_error<InvalidArgument>({"PET_NNODES", "2:4"}, [] { detect_cluster(); });
+  }
+  const JobVariables no_host{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}};
+  expect_error<FailedPrecondition>({"PET_MASTER_ADDR", "2 ranks"}, [] { detect_cluster(); });
+}
+
 TEST(DetectCluster, TheMostSpecificComesFirst) {
   {
     const JobVariables none{};

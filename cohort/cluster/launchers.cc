@@ -24,6 +24,8 @@ struct LauncherNames {
   const char* local_size;
 };
 constexpr LauncherNames kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
+// What Kubeflow's Trainer writes for torchrun, of which this process may be started in its place.
+constexpr LauncherNames kNodes = {"PET_NODE_RANK", "PET_NNODES", "PET_NPROC_PER_NODE"};
 constexpr std::array<LauncherNames, 4> kLaunchers = {{
     kTorchrun,
     {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"},
@@ -40,11 +42,40 @@ const LauncherNames* launcher() {
   return found == kLaunchers.end() ? nullptr : &*found;
 }
 
+// One process a node; more are a launcher's to start.
+bool is_node_of_several() {
+  const auto nodes = job_variable(kNodes.size);
+  return nodes && *nodes != "1" && *nodes != "1:1";
+}
+
+const LauncherNames* launcher_or_nodes() {
+  const LauncherNames* const names = launcher();
+  return names == nullptr && is_node_of_several() ? &kNodes : names;
+}
+
+void check_nodes() {
+  const auto processes = job_variable("PET_NPROC_PER_NODE");
+  COHORT_CHECK_STATE(
+      job_variable(kNodes.rank) && (!processes || *processes == "1"),
+      "[launcher] expected PET_NODE_RANK, and PET_NPROC_PER_NODE=1 or none, beside PET_NNODES=",
+      *job_variable(kNodes.size),
+      ", got PET_NODE_RANK=", job_variable(kNodes.rank).value_or("(not set)"),
+      " and PET_NPROC_PER_NODE=", processes.value_or("(not set)"),
+      ": nobody has started this node's processes, and this one would train alone. Start the "
+      "program by cohortrun, which reads these variables (cohortrun -- PROGRAM)");
+}
+
 constexpr int kDefaultPortBase = 29'600;
+
+// Of a variable of torchrun's, by its own name or as its flag.
+std::optional<std::string> of_torchrun(const std::string& name) {
+  auto text = job_variable(name.c_str());
+  return text ? text : job_variable(("PET_" + name).c_str());
+}
 
 int port_base_of(const LauncherOptions& options) {
   if (options.port_base) return *options.port_base;
-  const auto master = job_variable("MASTER_PORT");
+  const auto master = of_torchrun("MASTER_PORT");
   return master ? whole_number("MASTER_PORT", *master, 1) + 1 : kDefaultPortBase;
 }
 
@@ -79,19 +110,22 @@ SageMakerClusterResolver::SageMakerClusterResolver(SageMakerOptions options)
   }
 }
 
-bool LauncherClusterResolver::is_present() { return launcher() != nullptr; }
+bool LauncherClusterResolver::is_present() { return launcher_or_nodes() != nullptr; }
 
 LauncherClusterResolver::LauncherClusterResolver(LauncherOptions options) {
-  const LauncherNames* names = launcher();
+  const LauncherNames* names = launcher_or_nodes();
   COHORT_CHECK_STATE(names != nullptr,
                      "[launcher] expected RANK and WORLD_SIZE in the environment, or those of "
                      "Horovod or MPI, got neither: start the program by torchrun, mpirun or "
                      "horovodrun");
+  const bool is_node = names == &kNodes;
+  if (is_node) check_nodes();
   const int size = whole_number(names->size, *job_variable(names->size), 1);
   const int rank = whole_number(names->rank, *job_variable(names->rank), 0);
   COHORT_CHECK_ARG(rank < size, "[launcher] expected ", names->rank, " to be one of ", size,
                    " ranks, got ", rank);
-  const auto local_text = job_variable(names->local_size);
+  const auto local_text =
+      is_node ? std::optional<std::string>("1") : job_variable(names->local_size);
   const int local = local_text ? whole_number(names->local_size, *local_text, 1) : size;
   const int base = port_base_of(options);
   COHORT_CHECK_ARG(base > 0 && base + size <= 65'535, "[launcher] expected ports up to 65535, got ",
@@ -99,9 +133,9 @@ LauncherClusterResolver::LauncherClusterResolver(LauncherOptions options) {
   if (local == size) {
     for (int r = 0; r < size; ++r) jobs_["worker"].push_back(str_cat("localhost:", base + r));
   } else {
-    const auto master = job_variable("MASTER_ADDR");
-    COHORT_CHECK_STATE(master, "[launcher] expected MASTER_ADDR with ", names->rank, ": ", size,
-                       " ranks of which ", local,
+    const auto master = of_torchrun("MASTER_ADDR");
+    COHORT_CHECK_STATE(master, "[launcher] expected ", is_node ? "PET_" : "", "MASTER_ADDR with ",
+                       names->rank, ": ", size, " ranks of which ", local,
                        " are on this host. Set it to the host of rank 0 (mpirun -x "
                        "MASTER_ADDR=...), or give each process a TF_CONFIG");
     jobs_["worker"] = internal::cluster::addresses_of_ranks(
@@ -131,6 +165,9 @@ internal::cluster::ClusterSource internal::cluster::cluster_source() {
   }
   if (has_started_us(kTorchrun)) {
     return {"LauncherClusterResolver", "RANK and WORLD_SIZE are set, as torchrun does"};
+  }
+  if (!launcher() && is_node_of_several()) {
+    return {"LauncherClusterResolver", "PET_NNODES is set, as Kubeflow's Trainer does"};
   }
   if (job_variable("SM_HOSTS")) return {"SageMakerClusterResolver", "SM_HOSTS is set"};
   if (has_several_slurm_tasks()) {

@@ -23,24 +23,29 @@ int count_of_tasks(const ClusterSpec& spec, const char* job) {
 
 }  // namespace
 
-void check_cluster(const ClusterSpec& spec, const TaskName& task) {
+void check_cluster(const ClusterSpec& spec, const TaskName& task, const std::string& source) {
+  // Where it stands in the JSON of the variable, if it does.
+  const auto at = [&](const std::string& path) {
+    return source.empty() ? std::string() : str_cat(" (at ", source, ".", path, ")");
+  };
   for (const std::string& job : spec.jobs()) {
     COHORT_CHECK_ARG(is_allowed(job),
                      "[cluster] Disallowed task type found in cluster spec. Allowed types are ",
-                     kJobsText, " and the cluster spec is ", spec);
+                     kJobsText, " and the cluster spec is ", spec, at("cluster." + job));
   }
   COHORT_CHECK_ARG(is_allowed(task.type), "[cluster] Unrecognized task_type: ", task.type,
-                   ", valid task types are: ", kJobsText);
+                   ", valid task types are: ", kJobsText, at("task.type"));
   COHORT_CHECK_ARG(spec.has_job(task.type) || task.type == "evaluator", "[cluster] `task_type` '",
-                   task.type, "' not found in cluster_spec; it is ", spec);
-  COHORT_CHECK_ARG(count_of_tasks(spec, "chief") <= 1,
-                   "[cluster] There must be at most one 'chief' job. The cluster is ", spec);
-  COHORT_CHECK_ARG(count_of_tasks(spec, "evaluator") <= 1,
-                   "[cluster] There must be at most one 'evaluator' job. The cluster is ", spec);
-  COHORT_CHECK_ARG(task.id >= 0, "[cluster] expected a task_id of at least 0, got ", task.id);
+                   task.type, "' not found in cluster_spec; it is ", spec, at("task.type"));
+  for (const char* job : {"chief", "evaluator"}) {
+    COHORT_CHECK_ARG(count_of_tasks(spec, job) <= 1, "[cluster] There must be at most one '", job,
+                     "' job. The cluster is ", spec, at(str_cat("cluster.", job)));
+  }
+  COHORT_CHECK_ARG(task.id >= 0, "[cluster] expected a task_id of at least 0, got ", task.id,
+                   at("task.index"));
   COHORT_CHECK_ARG(!spec.has_job(task.type) || spec.as_map().at(task.type).count(task.id) > 0,
                    "[cluster] The `task_id` ", task.id, " exceeds the maximum id of ", task.type,
-                   ": the cluster has ", spec);
+                   ": the cluster has ", spec, at("task.index"));
 }
 
 bool is_chief(const ClusterSpec& spec, const TaskName& task) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/cluster_spec.h"
 
 namespace cohort::internal::cluster {
@@ -18,7 +19,10 @@ struct TaskName {
 
 /// Errors: InvalidArgument for jobs other than chief, worker, ps and evaluator, for more than one
 ///         chief or evaluator, and for a task that is not there (evaluators may be missing).
-void check_cluster(const ClusterSpec& spec, const TaskName& task);
+/// `source`: the variable whose JSON says it, of which the text names the position then.
+void check_cluster(const ClusterSpec& spec, const TaskName& task, const std::string& source = {});
+/// "TF_CONFIG" or "CLUSTER_SPEC" of a resolver that reads them; else "".
+std::string variable_of(const ClusterResolver& resolver);
 /// The chief, worker 0 where there is none, and every evaluator. Errors: as check_cluster().
 bool is_chief(const ClusterSpec& spec, const TaskName& task);
 /// The chief and the workers; of an evaluator the evaluators.

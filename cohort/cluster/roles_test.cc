@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::cluster {
@@ -55,6 +57,17 @@ TEST(Roles, RefuseWhatIsNoCluster) {
   expect_error<InvalidArgument>({"The `task_id` 5 exceeds the maximum id of worker"}, [&] {
     check_cluster(three, {"worker", 5});
   });
+  // Where a variable says it, its position is named.
+  for (const auto& [spec, task, place] :
+       {std::tuple(ClusterSpec({{"foo", {"a:1"}}}), TaskName{"worker", 0}, "TF_CONFIG.cluster.foo"),
+        std::tuple(ClusterSpec({{"chief", {"a:1", "b:1"}}}), TaskName{"chief", 0},
+                   "TF_CONFIG.cluster.chief"),
+        std::tuple(three, TaskName{"foo", 0}, "TF_CONFIG.task.type"),
+        std::tuple(three, TaskName{"chief", 0}, "TF_CONFIG.task.type"),
+        std::tuple(three, TaskName{"worker", 5}, "TF_CONFIG.task.index")}) {
+    expect_error<InvalidArgument>(
+        {place}, [&, &spec = spec, &task = task] { check_cluster(spec, task, "TF_CONFIG"); });
+  }
   expect_error<InvalidArgument>({"There is no id for task_type 'ps'"}, [] {
     id_in_cluster(ClusterSpec({{"ps", {"a:1"}}}), {"ps", 0});
   });

@@ -6,6 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/cluster/internal/variables.h"
+#include "cohort/cluster/roles.h"
 
 namespace cohort {
 namespace {
@@ -154,6 +155,11 @@ std::string TFConfigClusterResolver::master(const TaskOptions& task) const {
   const std::vector<std::string> jobs = spec.jobs();
   if (jobs.size() == 1 && spec.num_tasks(jobs.front()) == 1) return {};
   return ClusterResolver::master(task);
+}
+
+std::string internal::cluster::variable_of(const ClusterResolver& resolver) {
+  if (dynamic_cast<const TFConfigClusterResolver*>(&resolver) == nullptr) return {};
+  return job_variable("TF_CONFIG") ? "TF_CONFIG" : "CLUSTER_SPEC";
 }
 
 }  // namespace cohort
