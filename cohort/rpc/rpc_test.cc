@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <string>
@@ -207,6 +208,46 @@ TEST(Rpc, F8_GarbageAtThePortIsNobodysProblem) {
   }
   for (const int fd : sockets) ::close(fd);
   EXPECT_EQ(client.call("echo", Payload("still there")).text(), "still there");
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Half of a greeting each, all at once; then all are reset, and again.
+TEST(Rpc, F8_ManyHalfOpenConnectionsAndResetsDisturbNobody) {
+  RpcServer server({}, {{"echo", kEcho}});
+  RpcClient client({.address = server.address()});
+  client.call("echo", Payload("warm"));
+  const int64_t before = resident_bytes();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<int> sockets;
+    for (int i = 0; i < 300; ++i) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      ASSERT_GE(fd, 0);
+      sockets.push_back(fd);
+      sockaddr_in at{};
+      at.sin_family = AF_INET;
+      at.sin_port = htons(static_cast<uint16_t>(server.port()));
+      at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+      ASSERT_EQ(::send(fd, "PRI * HTTP/2", 12, MSG_NOSIGNAL), 12);
+      if (i % 50 == 0) {
+        EXPECT_EQ(client.call("echo", Payload("here")).text(), "here");
+      }
+    }
+    EXPECT_LT(resident_bytes() - before, int64_t{64} << 20);
+    const linger now{.l_onoff = 1, .l_linger = 0};
+    for (const int fd : sockets) {
+      ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);  // close() sends a reset
+      ::close(fd);
+    }
+    EXPECT_EQ(client.call("echo", Payload("here")).text(), "here");
+  }
+  EXPECT_LT(resident_bytes() - before, int64_t{64} << 20);
 }
 
 // F8: one that speaks HTTP/2, and then never asks for anything.
