@@ -123,6 +123,27 @@ TEST(Cohortrun, ReadsTorchrunsFlags) {
   EXPECT_TRUE(all.says("[worker 1] 1 2 0 1 localhost 0 3 job7_")) << all.text;
 }
 
+TEST(Cohortrun, TakesWhatScriptsOfTorchrunSayBeside) {
+  const Ran ran =
+      run("--nproc-per-node 3 --monitor-interval 0.5 --role trainer --local_ranks_filter 0,2 "
+          "--start-method spawn -- sh -c 'echo $RANK $ROLE_NAME'");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(ran.has("[worker 0] 0 trainer")) << ran.text;
+  EXPECT_TRUE(ran.has("[worker 2] 2 trainer")) << ran.text;
+  EXPECT_FALSE(ran.says("worker 1")) << ran.text;
+  EXPECT_TRUE(ran.says("--start-method spawn has no meaning here")) << ran.text;
+  EXPECT_TRUE(run("--nproc-per-node 1 -- sh -c 'echo $ROLE_NAME'").has("[worker 0] default"));
+  for (const char* python : {"-m package", "--module package", "--run-path script"}) {
+    const Ran refused = run(std::string("--nproc-per-node 1 ") + python);
+    EXPECT_EQ(refused.code, 2) << python;
+    EXPECT_TRUE(refused.says("expected a program, got a module or script of Python's"))
+        << refused.text;
+  }
+  const Ran wrong = run("--nproc-per-node 1 --local-ranks-filter first -- true");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_TRUE(wrong.says("--local-ranks-filter")) << wrong.text;
+}
+
 TEST(Cohortrun, ReadsPetVariablesAsAContainersEntryPoint) {
   const Ran ran =
       run_shell("PET_NPROC_PER_NODE=2 PET_NNODES=1 PET_NODE_RANK=0 PET_MAX_RESTARTS=1 " COHORTRUN

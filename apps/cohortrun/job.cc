@@ -194,7 +194,6 @@ std::vector<std::string> environment_of(const NodePlan& plan, std::size_t task) 
       {"GROUP_WORLD_SIZE", std::to_string(plan.nodes)},
       {"ROLE_RANK", std::to_string(own.rank)},
       {"ROLE_WORLD_SIZE", std::to_string(plan.world_size)},
-      {"ROLE_NAME", "default"},
       {"MASTER_ADDR", plan.master_addr},
       {"MASTER_PORT", std::to_string(plan.master_port)},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(plan.attempt)},
@@ -204,6 +203,7 @@ std::vector<std::string> environment_of(const NodePlan& plan, std::size_t task) 
   for (const auto& [name, value] : ranks) {
     out.push_back(own.rank < 0 ? std::string(name) : str_cat(name, "=", value));
   }
+  if (own.rank < 0) out.emplace_back("ROLE_NAME");  // else as --role says
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -41,6 +42,10 @@ struct Texts {
   std::vector<std::string> exported = {};
   int grace = 30;
   int timeout = 300;
+  std::string role = "default";
+  std::string local_ranks = {};
+  double monitor_interval = 0;
+  std::map<std::string, std::string> ignored = {};
   bool standalone = false;
   bool no_python = false;
 };
@@ -147,6 +152,57 @@ void declare_life(CLI::App& app, Options& o, Texts& t) {
                  "Before each line: task ([worker 0] ), mpi, torchrun or none")
       ->transform(CLI::CheckedTransformer(kPrefixes));
   add(app, "--no-python", t.no_python, "Of torchrun; programs are none of Python's anyway");
+}
+
+// What scripts of torchrun say beside.
+void declare_torchruns(CLI::App& app, Texts& t) {
+  add(app, "--role", t.role, "ROLE_NAME of the processes")->capture_default_str();
+  add(app, "--local-ranks-filter", t.local_ranks,
+      "Local ranks whose output the console shows, as 0,2; by default all");
+  add(app, "--monitor-interval", t.monitor_interval,
+      "Of torchrun; the end of a process is seen at once here")
+      ->check(CLI::NonNegativeNumber);
+  for (const char* name : {"--start-method", "--event-log-handler", "--logs-specs",
+                           "--numa-binding", "--signals-to-handle"}) {
+    add(app, name, t.ignored[name], "Of torchrun; has no meaning here")->group("");
+  }
+  for (const char* name : {"-m,--module", "--run-path"}) {
+    app.add_flag_callback(
+           name,
+           [name] {
+             throw CLI::ValidationError(
+                 name,
+                 "expected a program, got a module or script of Python's, which torchrun "
+                 "starts");
+           },
+           "Of torchrun, for Python's; refused")
+        ->group("");
+  }
+}
+
+// Says what was asked for and is not done.
+void tell_ignored(const Texts& t) {
+  for (const auto& [name, value] : t.ignored) {
+    if (value.empty()) continue;
+    std::fprintf(stderr, "cohortrun: %s %s has no meaning here, and is ignored\n", name.c_str(),
+                 value.c_str());
+  }
+}
+
+// "0,2", or as torchrun's help has it "[0,2]".
+std::vector<int> local_ranks_of(std::string text) {
+  std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == ' '; });
+  std::vector<int> ranks;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    if (part.empty() || part.size() > 5 ||
+        part.find_first_not_of("0123456789") != std::string::npos) {
+      throw std::runtime_error(
+          str_cat("expected --local-ranks-filter to be ranks as 0,2, got ", text));
+    }
+    ranks.push_back(std::stoi(part));
+  }
+  return ranks;
 }
 
 // "3", or "0:1,1:3" by local rank.
@@ -307,6 +363,9 @@ Options understood(Options o, const Texts& t, std::vector<std::string> command) 
   o.local.processes.grace = std::chrono::seconds(t.grace);
   o.local.processes.command = std::move(command);
   read_outputs(t, &o.local.output);
+  o.local.output.shown = local_ranks_of(t.local_ranks);
+  o.local.environment.push_back(str_cat("ROLE_NAME=", t.role));
+  tell_ignored(t);
   read_hosts(t, &o);
   read_tasks(t, &o);
   read_security(&o);
@@ -400,6 +459,7 @@ std::optional<Options> read_options(int argc, char** argv, int* exit_code) {
   declare_tasks(app, options, texts);
   declare_nodes(app, options, texts);
   declare_life(app, options, texts);
+  declare_torchruns(app, texts);
   app.prefix_command();
   std::vector<std::string> command;
   try {

@@ -138,6 +138,10 @@ void Console::finish(int wake, const std::function<bool()>& gives_up) {
 LineOutput::LineOutput(int stream, const OutputPlace& place, const OutputOptions& options)
     : console_(stream == 1 ? STDOUT_FILENO : STDERR_FILENO),
       prefix_(prefix_of(stream, place, options.prefix)) {
+  const auto& shown = options.shown;
+  if (!shown.empty() && std::find(shown.begin(), shown.end(), place.local_rank) == shown.end()) {
+    console_ = -1;
+  }
   if (place.directory.empty()) return;
   const int only = streams_of(place.local_rank, options.redirects, options.redirects_of);
   const int also = streams_of(place.local_rank, options.tee, options.tee_of);

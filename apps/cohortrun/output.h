@@ -26,6 +26,7 @@ struct OutputOptions {
   int tee = 0;                           ///< Streams that go into files as well.
   std::map<int, int> redirects_of = {};  ///< By local rank, before `redirects`.
   std::map<int, int> tee_of = {};
+  std::vector<int> shown = {};  ///< Local ranks that the console shows; empty: all tasks.
 };
 
 /// Where the streams of one task go in one attempt.
