@@ -26,6 +26,26 @@ struct ThrownByTurn {
 };
 thread_local ThrownByTurn t_thrown;
 
+bool misses_somebody(const Error& e) {
+  return (e.code() == ErrorCode::kUnavailable || e.code() == ErrorCode::kDeadlineExceeded) &&
+         std::string_view(e.what()).starts_with("[communicator]");
+}
+
+// Behind the text that all ranks have: what this one was at, and how long it has waited. Leases say
+// so themselves.
+[[noreturn]] void throw_with_place(const Error& e, const std::string& doing,
+                                   const std::string& last_call) {
+  const std::size_t begin = last_call.find_first_not_of(' ');
+  const bool has_call = begin != std::string::npos;
+  const std::string text = str_cat(
+      e.what(), ". Here it was ", doing, has_call ? "; its newest " : "",
+      has_call ? last_call.substr(begin, last_call.find_last_not_of('\n') + 1 - begin) : "");
+  if (const auto* lost = dynamic_cast<const Unavailable*>(&e)) {
+    throw Unavailable(text, lost->peer());
+  }
+  throw DeadlineExceeded(text);
+}
+
 }  // namespace
 
 bool Communicator::has_turn() const {
@@ -39,7 +59,12 @@ void Communicator::begin_turn() {
   if (!failed()) return;
   if (told_.exchange(true)) return renew();
   report_failure();
-  check();
+  try {
+    check();
+  } catch (const Error& agreed) {
+    if (misses_somebody(agreed)) throw_with_place(agreed, doing(), recorder_->text(1));
+    throw;
+  }
 }
 
 void Communicator::take_turn(const char* operation, base::FunctionRef<void()> body,
@@ -203,6 +228,7 @@ void Communicator::throw_agreed(const std::exception_ptr& mine, const char* oper
       const bool is_mine = std::string_view(agreed.what()).starts_with(e.what());
       if (is_mine && typeid(e) != typeid(agreed)) throw;
     }
+    if (misses_somebody(agreed)) throw_with_place(agreed, doing(), recorder_->text(1));
     throw;
   }
   std::rethrow_exception(mine);

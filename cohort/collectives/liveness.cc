@@ -29,6 +29,14 @@ constexpr milliseconds kKeeperStays{50};
 
 }  // namespace
 
+void check_leases(const LivenessOptions& options) {
+  COHORT_CHECK_ARG(
+      options.heartbeat.count() > 0 && options.lease >= 2 * options.heartbeat,
+      "[liveness] expected a heartbeat of more than 0 ms and a lease of at least two of "
+      "them, got ",
+      options.heartbeat.count(), " ms and ", options.lease.count(), " ms");
+}
+
 Liveness::Liveness(std::shared_ptr<cluster::StoreClient> client, Communicator& communicator,
                    LivenessOptions options)
     : client_(std::move(client)),
@@ -265,7 +273,7 @@ void Liveness::tell_lost(const cluster::StoreMember& member, int rank) {
       member.state == cluster::StoreMember::State::kDead
           ? str_cat(" has not been heard of for ", cluster::store_seconds(member.silent),
                     " (its lease is ", cluster::store_seconds(client_->options().lease),
-                    "); it was last ", member.doing)
+                    "); as of its last heartbeat it was ", member.doing)
           : str_cat(" was started again, as process ", member.generation, " of this task");
   communicator_.lose(
       std::array{rank},
@@ -396,11 +404,7 @@ void join_store(Watched& watched, LivenessOptions options) {
 
 std::shared_ptr<Communicator> watch_over(std::unique_ptr<Communicator> communicator,
                                          const LivenessOptions& options) {
-  COHORT_CHECK_ARG(
-      options.heartbeat.count() > 0 && options.lease >= 2 * options.heartbeat,
-      "[liveness] expected a heartbeat of more than 0 ms and a lease of at least two of "
-      "them, got ",
-      options.heartbeat.count(), " ms and ", options.lease.count(), " ms");
+  check_leases(options);
   const auto watched = base::kept_to_this_process(std::make_unique<Watched>());
   watched->communicator = std::move(communicator);
   Communicator* const inner = watched->communicator.get();

@@ -41,6 +41,9 @@ struct LivenessOptions {
   std::chrono::milliseconds start_timeout = std::chrono::minutes(5);
 };
 
+/// Errors: InvalidArgument unless a lease is at least two heartbeats.
+void check_leases(const LivenessOptions& options);
+
 /// A rank's part in it. Threads: thread-safe.
 class Liveness {
  public:

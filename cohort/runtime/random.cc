@@ -16,6 +16,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/philox.h"
+#include "cohort/runtime/process_seed.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/runtime/step_recording.h"
 
@@ -369,6 +370,8 @@ void note_draw(const std::shared_ptr<DrawCounts>& counts, int replica, uint64_t 
     note(*step, counts, replica, draw);
   }
 }
+
+bool has_process_seed() { return g_seed_set.load(std::memory_order_acquire); }
 
 uint64_t current_seed() {
   if (!g_seed_set.load(std::memory_order_acquire)) return seed_of_process();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/log_tag.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/cluster/roles.h"
@@ -21,8 +22,10 @@
 #include "cohort/collectives/transports/mpi/mpi_lanes.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/runtime/device_backend.h"
+#include "cohort/runtime/process_seed.h"
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/topology.h"
+#include "cohort/strategy/internal/build_name.h"
 #include "cohort/strategy/internal/local_strategy.h"
 
 namespace cohort {
@@ -45,7 +48,7 @@ void check_communication(const CommunicationOptions& options) {
     case CommunicationImplementation::kRing:
       return;
     case CommunicationImplementation::kNccl:
-      library = "NCCL, which needs GPUs";
+      library = "NCCL";
       break;
     case CommunicationImplementation::kGloo:
       library = "Gloo";
@@ -84,15 +87,18 @@ void check_alone_over_mpi() {
 TaskName task_of(const ClusterResolver& resolver, const ClusterSpec& spec) {
   const auto type = resolver.task_type();
   const auto id = resolver.task_id();
+  const std::string variable = internal::cluster::variable_of(resolver);
   COHORT_CHECK_ARG(type && id, kMultiWorker,
                    "When a cluster is given, you must also specify `task_type` and `task_id`: ",
                    "expected both, got ", type ? *type : "no type", " and ",
-                   id ? std::to_string(*id) : "no id", " in ", spec);
+                   id ? std::to_string(*id) : "no id", " in ", spec,
+                   variable.empty() ? "" : str_cat(" (at ", variable, ".task)"));
   TaskName task{.type = *type, .id = *id};
-  internal::cluster::check_cluster(spec, task);
+  internal::cluster::check_cluster(spec, task, variable);
   COHORT_CHECK_ARG(task.type != "ps", kMultiWorker,
                    "expected a chief, worker or evaluator, got task 'ps'; parameter servers are "
-                   "for ParameterServerStrategy");
+                   "for ParameterServerStrategy",
+                   variable.empty() ? "" : str_cat(" (at ", variable, ".task.type)"));
   return task;
 }
 
@@ -133,6 +139,8 @@ internal::collectives::LivenessOptions leases_of(const MultiWorkerMirroredOption
   how.heartbeat = milliseconds_of(options.heartbeat, "COHORT_HEARTBEAT_MS", how.heartbeat);
   how.lease = milliseconds_of(options.lease, "COHORT_LEASE_MS", how.lease);
   how.straggler_ratio = straggler_ratio_of(options, how.straggler_ratio);
+  // Before the others are waited for.
+  if (how.lease.count() > 0) internal::collectives::check_leases(how);
   // Of those that count, the chief is first.
   const bool has_chief = spec.has_job("chief");
   for (std::size_t rank = 0; rank < how.addresses.size(); ++rank) {
@@ -154,6 +162,7 @@ std::shared_ptr<internal::collectives::Communicator> connect(
   COHORT_CHECK_ARG(!over_mpi || !security.has_tls(), kMultiWorker,
                    "expected no certificates (COHORT_TLS_CERTIFICATE) with kMpi, whose messages "
                    "nobody encrypts, got some; use kAuto");
+  internal::base::set_log_tag(str_cat(task.type, "-", task.id));
   const char* how = "";
   if (allow_insecure) how = "; messages are not encrypted";
   if (security.has_tls()) how = ", over TLS";
@@ -168,8 +177,9 @@ std::shared_ptr<internal::collectives::Communicator> connect(
       internal::collectives::connect_over_tcp(
           {.rank = rank,
            .addresses = addresses,
+           .tasks = leases.tasks,
            .agreement = str_cat(
-               "Cohort ", COHORT_VERSION, ", ", options.devices.size(), " devices each, ",
+               internal::strategy::build_name(), ", ", options.devices.size(), " devices each, ",
                options.communication_options.bfloat16_gradients ? "gradients as bfloat16, " : "",
                over_mpi ? "messages over MPI, " : "", spec),
            .timeout = options.start_timeout,
@@ -201,12 +211,24 @@ int workers_on_these_cores(internal::collectives::Communicator& communicator) {
 }
 
 // Each process has a seed of its own until set_seed: their shuffles would differ, and rows be seen
-// by two workers or by none. Where the seeds are not one already, worker 0's is everybody's.
+// by two workers or by none. What one has set is everybody's; where none has, worker 0's is.
 void agree_on_seed(internal::collectives::Communicator& communicator) {
   const std::vector<uint64_t> seeds =
       numbers_of_all(communicator, internal::runtime::current_seed());
+  const std::vector<uint64_t> are_set =
+      numbers_of_all(communicator, static_cast<uint64_t>(internal::runtime::has_process_seed()));
+  std::optional<std::size_t> first;
+  for (std::size_t w = 0; w < seeds.size(); ++w) {
+    if (are_set[w] == 0) continue;
+    if (!first) first = w;
+    COHORT_CHECK_STATE(seeds[w] == seeds[*first], kMultiWorker,
+                       "expected the same seed on every worker, got set_seed(", seeds[*first],
+                       ") on rank ", *first, " and set_seed(", seeds[w], ") on rank ", w, " of ",
+                       seeds.size(),
+                       ": their shuffles would differ. Call set_seed with one number on all");
+  }
   if (std::adjacent_find(seeds.begin(), seeds.end(), std::not_equal_to<>()) == seeds.end()) return;
-  set_seed(seeds[0]);
+  set_seed(seeds[first.value_or(0)]);
 }
 
 }  // namespace

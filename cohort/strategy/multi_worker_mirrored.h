@@ -65,11 +65,11 @@ struct MultiWorkerMirroredOptions {
 ///         evaluator, for addresses beyond loopback without TLS or allow_insecure, and for kMpi
 ///         with certificates;
 ///         FailedPrecondition on both workers, naming both, that were started with another
-///         TF_CONFIG, build of Cohort, number of devices, bfloat16_gradients or kMpi, and with kMpi
-///         unless mpirun has started exactly the workers, even one, or after MPI_Finalize;
-///         DeadlineExceeded that names who has not come, or the store that does not answer;
-///         Unauthenticated from a store of another job; Unimplemented for kNccl and kGloo, and for
-///         kMpi where Cohort was built without MPI.
+///         TF_CONFIG, build of Cohort, LibTorch, CPU capability, set_seed, number of devices,
+///         bfloat16_gradients or kMpi, and with kMpi unless mpirun has started exactly the workers,
+///         even one, or after MPI_Finalize; DeadlineExceeded that names who has not come, or the
+///         store that does not answer; Unauthenticated from a store of another job; Unimplemented
+///         for kNccl and kGloo, and for kMpi where Cohort was built without MPI.
 /// TF: tf.distribute.MultiWorkerMirroredStrategy.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:

@@ -111,6 +111,15 @@ TEST(MultiWorkerMirrored, RefusesWhatIsNoClusterOfWorkers) {
   const ClusterSpec itself = ClusterSpec::sparse({{"worker", {{3, "localhost:4"}}}});
   expect_error<InvalidArgument>({"the addresses of all tasks of job 'worker'", "localhost:4"},
                                 make(options_of(itself, "worker", 3)));
+  {
+    const JobVariables wrong{{"TF_CONFIG", R"({"cluster": {"worker": ["a:1", "b:1"]},
+                                               "task": {"type": "worker", "index": 5}})"}};
+    expect_error<InvalidArgument>({"`task_id` 5 exceeds", "(at TF_CONFIG.task.index)"}, make({}));
+  }
+  {
+    const JobVariables none{{"TF_CONFIG", R"({"cluster": {"worker": ["a:1", "b:1"]}})"}};
+    expect_error<InvalidArgument>({"`task_type` and `task_id`", "(at TF_CONFIG.task)"}, make({}));
+  }
   const ClusterSpec far({{"worker", {"192.0.2.1:2222", "192.0.2.2:2222"}}});
   expect_error<InvalidArgument>({"192.0.2.1:2222", "allow_insecure"},
                                 make(options_of(far, "worker", 0)));
@@ -119,6 +128,32 @@ TEST(MultiWorkerMirrored, RefusesWhatIsNoClusterOfWorkers) {
   expect_error<Unimplemented>(
       {"NCCL"},
       make({.communication_options = {.implementation = CommunicationImplementation::kNccl}}));
+}
+
+TEST(MultiWorkerMirrored, LeasesThatCannotHoldAreRefused) {
+  const ClusterSpec two(ClusterSpec::Jobs{{"worker", free_addresses(2)}});
+  const auto make = [&](const auto& change) {
+    MultiWorkerMirroredOptions options = options_of(two, "worker", 0);
+    options.start_timeout = std::chrono::milliseconds(50);
+    change(options);
+    return [options] { MultiWorkerMirroredStrategy strategy(options); };
+  };
+  expect_error<InvalidArgument>({"straggler_ratio", "0.5"},
+                                make([](auto& o) { o.straggler_ratio = 0.5; }));
+  expect_error<InvalidArgument>({"heartbeat", "200 ms and 100 ms"}, make([](auto& o) {
+                                  o.heartbeat = std::chrono::milliseconds(200);
+                                  o.lease = std::chrono::milliseconds(100);
+                                }));
+  // The option counts, not the variable.
+  ::setenv("COHORT_LEASE_MS", "soon", 1);
+  ::setenv("COHORT_STRAGGLER_RATIO", "0.5", 1);
+  expect_error<InvalidArgument>({"COHORT_LEASE_MS", "\"soon\""}, make([](auto&) {}));
+  expect_error<DeadlineExceeded>({"rank 1"}, make([](auto& o) {
+                                   o.lease = std::chrono::seconds(3);
+                                   o.straggler_ratio = 3;
+                                 }));
+  ::unsetenv("COHORT_LEASE_MS");
+  ::unsetenv("COHORT_STRAGGLER_RATIO");
 }
 
 TEST(MultiWorkerMirrored, MpiIsRefusedWhereItCannotKeepWhatIsAskedFor) {
@@ -153,8 +188,9 @@ TEST(MultiWorkerMirrored, WorkersThatRoundGradientsMeetTheirLike) {
       threads.emplace_back([&, w] {
         MultiWorkerMirroredOptions options = options_of(spec, "worker", w);
         options.communication_options.bfloat16_gradients = w == 1;
-        expect_error<FailedPrecondition>({"the same job", "gradients as bfloat16"},
-                                         [&] { MultiWorkerMirroredStrategy strategy(options); });
+        expect_error<FailedPrecondition>(
+            {"the same job", "gradients as bfloat16", "Cohort", "LibTorch", "CPU capability"},
+            [&] { MultiWorkerMirroredStrategy strategy(options); });
       });
     }
   });

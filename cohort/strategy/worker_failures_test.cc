@@ -7,6 +7,7 @@
 #include <barrier>
 #include <functional>
 #include <latch>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -47,7 +48,7 @@ struct Mine : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-TEST_P(WorkerFailures, ARunThatThrowsOnOneWorkerThrowsOnAll) {
+TEST_P(WorkerFailures, A9_ARunThatThrowsOnOneWorkerThrowsOnAll) {
   run_with_deadline(kLimit, [&] {
     const Workers workers(3, local());
     const auto texts = workers.run([&](const Strategy& s) {
@@ -69,7 +70,7 @@ TEST_P(WorkerFailures, ARunThatThrowsOnOneWorkerThrowsOnAll) {
   });
 }
 
-TEST_P(WorkerFailures, AProgramsOwnExceptionIsThrownAsItIsWhereItComesFrom) {
+TEST_P(WorkerFailures, A9_AProgramsOwnExceptionIsThrownAsItIsWhereItComesFrom) {
   play([&](const Strategy& s) {
     const auto run = [&] {
       s.run([&] {
@@ -81,6 +82,23 @@ TEST_P(WorkerFailures, AProgramsOwnExceptionIsThrownAsItIsWhereItComesFrom) {
       EXPECT_THROW(run(), Mine);
     } else {
       expect_error(ErrorCode::kUnknown, {"mine", "rank 1 of 2"}, run);
+    }
+    expect_usable(s);
+  });
+}
+
+TEST_P(WorkerFailures, A9_AWorkerWithoutMemoryEndsTheStepOnAll) {
+  play([&](const Strategy& s) {
+    const auto run = [&] {
+      s.run([&] {
+        if (worker_of(s) == 1) throw std::bad_alloc();
+        get_replica_context().all_reduce("sum", ones({2}));
+      });
+    };
+    if (worker_of(s) == 1) {
+      EXPECT_THROW(run(), std::bad_alloc);
+    } else {
+      expect_error(ErrorCode::kUnknown, {"bad_alloc", "rank 1 of 2"}, run);
     }
     expect_usable(s);
   });
@@ -129,7 +147,7 @@ TEST_P(WorkerFailures, AWrongCallOnOneWorkerEndsTheVerbOnAll) {
   });
 }
 
-TEST_P(WorkerFailures, DifferentVerbsAreNamed) {
+TEST_P(WorkerFailures, A8_DifferentVerbsAreNamed) {
   play([&](const Strategy& s) {
     const auto rows = s.distribute_values_from_function([](const ValueContext&) {
       return ones({2, 2});
@@ -150,7 +168,7 @@ TEST_P(WorkerFailures, DifferentVerbsAreNamed) {
   });
 }
 
-TEST_P(WorkerFailures, DifferentCollectivesInReplicasAreNamed) {
+TEST_P(WorkerFailures, A8_DifferentCollectivesInReplicasAreNamed) {
   play([&](const Strategy& s) {
     const bool first = worker_of(s) == 0;
     const auto unlike = [&](const auto& call) {
@@ -172,7 +190,7 @@ TEST_P(WorkerFailures, DifferentCollectivesInReplicasAreNamed) {
 }
 
 // Of equal bytes; the bits of one are no number of the other.
-TEST_P(WorkerFailures, NumbersOfOtherTypesInReplicasAreRefused) {
+TEST_P(WorkerFailures, A8_NumbersOfOtherTypesInReplicasAreRefused) {
   play([&](const Strategy& s) {
     const bool first = worker_of(s) == 0;
     const std::string text = error_text<FailedPrecondition>([&] {
@@ -191,7 +209,7 @@ TEST_P(WorkerFailures, NumbersOfOtherTypesInReplicasAreRefused) {
 }
 
 // With an end that workers agree on, and without.
-TEST_P(WorkerFailures, WhatOneWorkersDataThrowsAllThrow) {
+TEST_P(WorkerFailures, A9_WhatOneWorkersDataThrowsAllThrow) {
   for (const bool ends : {true, false}) {
     play([&](const Strategy& s) {
       const DistributedDataset steps =
@@ -219,7 +237,7 @@ TEST_P(WorkerFailures, WhatOneWorkersDataThrowsAllThrow) {
   }
 }
 
-TEST_P(WorkerFailures, AWorkerThatNeverComesIsNamed) {
+TEST_P(WorkerFailures, G4_AWorkerThatNeverComesIsNamed) {
   run_with_deadline(kLimit, [&] {
     const Workers workers(3, local(), {.timeout = std::chrono::milliseconds(300)});
     workers.each([&](const Strategy& s) {
@@ -229,7 +247,7 @@ TEST_P(WorkerFailures, AWorkerThatNeverComesIsNamed) {
   });
 }
 
-TEST_P(WorkerFailures, ARunThatDivergesFromTheOthersIsAnErrorOnAll) {
+TEST_P(WorkerFailures, A8_ARunThatDivergesFromTheOthersIsAnErrorOnAll) {
   play([&](const Strategy& s) {
     const auto run = [&] {
       s.run([&] {

@@ -37,8 +37,8 @@ struct Verdict {
 class TcpAlarms {
  public:
   struct Line {
-    std::string address = {};
-    Socket socket = {};  ///< Of this rank itself: none.
+    std::string address = {};  ///< And task, as errors name it.
+    Socket socket = {};        ///< Of this rank itself: none.
   };
   TcpAlarms(int rank, std::vector<Line> lines);
   /// Says goodbye.
@@ -73,7 +73,7 @@ class TcpAlarms {
   bool misses_ranks() const;
   /// False only if no peer is away. Cost: one load.
   bool is_anyone_away() const { return anyone_away_.load(std::memory_order_acquire); }
-  /// "rank 1 (host:port)".
+  /// "rank 1 (host:port, worker 0)".
   std::string name_of(int rank) const;
 
   // Commits; on the communicator's thread.

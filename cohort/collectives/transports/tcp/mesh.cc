@@ -98,7 +98,11 @@ Mesh::Mesh(MeshOptions options)
   listener_ = options_.listener
                   ? std::move(options_.listener)
                   : listen_at(own, is_reachable_from_elsewhere() && !is_loopback(own));
-  for (const std::string& address : options_.addresses) links_.push_back({.address = address});
+  for (const std::string& address : options_.addresses) {
+    const std::size_t rank = links_.size();
+    const bool has_task = rank < options_.tasks.size();
+    links_.push_back({.address = address, .task = has_task ? options_.tasks[rank] : ""});
+  }
 }
 
 void Mesh::check_addresses() const {

@@ -14,6 +14,7 @@ namespace cohort::internal::collectives {
 struct MeshOptions {
   int rank = 0;
   std::vector<std::string> addresses = {};  ///< "host:port" of each rank.
+  std::vector<std::string> tasks = {};      ///< "worker 0" of each, for errors; may be empty.
   /// What all ranks have to have alike, in words; compared, and named where it differs.
   std::string agreement = {};
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
@@ -32,6 +33,7 @@ struct MeshOptions {
 
 struct MeshLink {
   std::string address = {};
+  std::string task = {};
   Socket stream = {};
   Socket line = {};
 };

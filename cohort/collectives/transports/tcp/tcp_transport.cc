@@ -21,7 +21,8 @@ std::vector<TcpAlarms::Line> lines_of(std::vector<MeshLink>& links) {
   for (MeshLink& link : links) {
     link.line.keep_from_children();
     link.stream.keep_from_children();
-    lines.push_back({link.address, std::move(link.line)});
+    lines.push_back({link.task.empty() ? link.address : str_cat(link.address, ", ", link.task),
+                     std::move(link.line)});
   }
   return lines;
 }
@@ -157,7 +158,11 @@ void TcpTransport::wait_for(const Wait& wait, Deadline deadline) {
   }
   if (lanes_) lanes_->set_incomplete(true);  // also at renew(), which proposes nothing
   throw DeadlineExceeded(str_cat("[communicator] expected every rank at ", wait.text(),
-                                 " before the deadline, got none from ", who_misses(wait)));
+                                 " before the deadline, got none from ", who_misses(wait),
+                                 ". See its output: it is busy with something else, or hangs. "
+                                 "Let all workers call the same, or give them more time (timeout "
+                                 "of communication_options), or start the job again from its last "
+                                 "checkpoint"));
 }
 
 void TcpTransport::start(const Exchange& exchange) {
