@@ -390,7 +390,7 @@ TEST_P(WorkerTraining, StopTrainingOnOneWorkerEndsFitOnAllAtTheSameStep) {
   });
 }
 
-TEST_P(WorkerTraining, ACallbackThatThrowsOnOneWorkerEndsFitOnAll) {
+TEST_P(WorkerTraining, A9_ACallbackThatThrowsOnOneWorkerEndsFitOnAll) {
   on_workers([](const Strategy& strategy) {
     const auto scope = strategy.scope();
     Sequential model = small_model();
@@ -412,7 +412,7 @@ TEST_P(WorkerTraining, ACallbackThatThrowsOnOneWorkerEndsFitOnAll) {
   });
 }
 
-TEST_P(WorkerTraining, ANaNOnOneWorkerIsSeenByAllAtTheSameStep) {
+TEST_P(WorkerTraining, A9_ANaNOnOneWorkerIsSeenByAllAtTheSameStep) {
   run_with_deadline(kLimit, [&] {
     const Workers workers(GetParam().workers, GetParam().local);
     const auto steps = workers.run([](const Strategy& strategy) {
@@ -437,7 +437,7 @@ TEST_P(WorkerTraining, ANaNOnOneWorkerIsSeenByAllAtTheSameStep) {
 }
 
 // Worker 0 has 2 batches, worker 1 has 4, ...: who has no more goes on with none of its own.
-TEST_P(WorkerTraining, UnevenEndsOfTheData) {
+TEST_P(WorkerTraining, A7_UnevenEndsOfTheData) {
   run_with_deadline(kLimit, [&] {
     const Workers workers(GetParam().workers, GetParam().local);
     const auto all = workers.run([](const Strategy& strategy) {
@@ -468,7 +468,7 @@ TEST_P(WorkerTraining, UnevenEndsOfTheData) {
 }
 
 // As many steps as the worker with the most data has: each epoch has all rows of all workers.
-TEST_P(WorkerTraining, UnevenDataOfEveryEpochIsWhole) {
+TEST_P(WorkerTraining, A7_UnevenDataOfEveryEpochIsWhole) {
   const Layout layout = GetParam();
   const auto batches_of = [](int worker) { return 5 + 3 * worker; };  // for each of its replicas
   double rows = 0;

@@ -41,7 +41,7 @@ void on_two_workers(const Body& body) {
   });
 }
 
-TEST(WorkerUnlikeFits, OptionsAreCompared) {
+TEST(WorkerUnlikeFits, A8_OptionsAreCompared) {
   on_two_workers([](Sequential& model, const Strategy&, bool is_first) {
     const auto expect_unlike = [&](const std::string& first, const std::string& other,
                                    const FitOptions& options) {
@@ -60,7 +60,7 @@ TEST(WorkerUnlikeFits, OptionsAreCompared) {
   });
 }
 
-TEST(WorkerUnlikeFits, PlacesAreCompared) {
+TEST(WorkerUnlikeFits, A8_PlacesAreCompared) {
   on_two_workers([](Sequential& model, const Strategy& strategy, bool is_first) {
     const auto tested = strategy.distribute_dataset(batches_of(12));
     const LambdaCallback looks({.on_epoch_end = [&](int, Logs&) {
@@ -91,7 +91,7 @@ TEST(WorkerUnlikeFits, PlacesAreCompared) {
 }
 
 // Each takes its part of a batch that all have.
-TEST(WorkerUnlikeFits, BatchesOfOneStepAreCompared) {
+TEST(WorkerUnlikeFits, A8_BatchesOfOneStepAreCompared) {
   on_two_workers([](Sequential& model, const Strategy&, bool is_first) {
     const int64_t rows = is_first ? 4 : 6;
     expect_error<FailedPrecondition>(
