@@ -46,10 +46,11 @@ test-fast: setup ## build and run the tests nearest to what differs from main (T
 	@$(call configure,dev)
 	@tools/test_fast.py --build $(BUILD)/dev --jobs $(JOBS) $(TEST_FAST_ARGS)
 
+FAULT_TESTS := death_test network_test restart_test worker_liveness_test mpi_test cohortrun_test rpc_test
 test-faults: setup ## kill workers at every place of a step, cut and slow their network (root)
 	@$(call configure,dev)
-	@$(call build,dev,death_test network_test)
-	@COHORT_FAULTS=all ctest --preset dev -R '^(death_test|network_test)$$'
+	@$(call build,dev,$(FAULT_TESTS))
+	@COHORT_FAULTS=all ctest --preset dev -R "^($$(echo $(FAULT_TESTS) | tr ' ' '|'))$$"
 
 test-interop: setup ## hold files of models against real Keras and onnxruntime, which are set up where missing
 	@$(call configure,dev)

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "cohort/base/exit_code.h"
 #include "cohort/keras/keras.h"
 #include "cohort/strategy/multi_worker_mirrored.h"
 #include "tests/small_training.h"
@@ -130,7 +131,7 @@ int run(const Flags& flags) {
   } catch (const Error& e) {
     std::printf("error %s\n", e.what());
     training.write("held");
-    return 1;
+    return exit_code_of(e);
   }
   training.write("done");
   return 0;
@@ -141,7 +142,7 @@ int run_flags(int argc, char** argv) {
     return run(flags_of(argc, argv));
   } catch (const std::exception& e) {
     std::printf("error %s\n", e.what());
-    return 1;
+    return exit_code_of(e);
   }
 }
 const cohort::testing::TestProgram kProgram("faults_program", run_flags);

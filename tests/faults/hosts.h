@@ -78,8 +78,23 @@ class Hosts {
     shell(host, str_cat("nft \"add rule inet faults in ", rule, "\""));
   }
   void clear_filters(int host) const { shell(host, "nft flush chain inet faults in"); }
+  int count() const { return count_; }
+
+  /// From here on half of the packets that leave that host leave it twice; false where the kernel
+  /// does not double them.
+  bool double_packets(int host) const {
+    testing::Process line({"sh", "-c", doubling(host)});
+    return line.wait() == 0;
+  }
 
  private:
+  std::string doubling(int host) const {
+    const std::string on = str_cat("ip netns exec ", name(host), " nft ");
+    return str_cat(on, "add table netdev doubled && ", on,
+                   "'add chain netdev doubled out { type filter hook egress device \"eth0\" "
+                   "priority 0; }' && ",
+                   on, "'add rule netdev doubled out numgen random mod 100 < 50 dup to \"eth0\"'");
+  }
   static void run(const std::string& line) {
     testing::Process process({"sh", "-c", line});
     EXPECT_EQ(process.wait(), 0) << line << "\n" << process.text();

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace {
 using internal::cluster::StoreServer;
 using internal::rpc::Secret;
 
+constexpr int kStartAgain = 134;
 const std::vector<std::string> kProfile = {"COHORT_HEARTBEAT_MS=200", "COHORT_LEASE_MS=2000",
                                            "COHORT_MIN_LOG_LEVEL=1"};
 
@@ -46,12 +48,22 @@ class Job {
     }
   }
   testing::Process& operator[](int w) { return *workers_[static_cast<std::size_t>(w)]; }
+  /// What worker w has written, but for what its steps say.
+  std::string error_of(int w) {
+    std::string out;
+    std::istringstream lines((*this)[w].text());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.rfind("step ", 0) != 0) out += line + "\n";
+    }
+    return out;
+  }
 
-  /// Worker w has ended by an error of these words, and has no result.
-  void expect_error(int w, const std::vector<std::string>& words) {
+  /// Worker w has ended by an error of these words, and has no result. `code`: 134 where another
+  /// start may help (cohort/base/exit_code.h).
+  void expect_error(int w, const std::vector<std::string>& words, int code = kStartAgain) {
     testing::Process& worker = (*this)[w];
-    EXPECT_EQ(worker.wait(), 1) << "worker " << w << ": " << worker.text();
-    const std::string text = worker.text();
+    EXPECT_EQ(worker.wait(), code) << "worker " << w << ": " << worker.text();
+    const std::string text = error_of(w);
     for (const std::string& word : words) {
       EXPECT_NE(text.find(word), std::string::npos) << word << " of worker " << w << " in " << text;
     }
@@ -62,14 +74,24 @@ class Job {
   std::vector<std::unique_ptr<testing::Process>> workers_;
 };
 
+// The number behind `what`; a huge one where it is not there.
+double number_behind(const std::string& text, const std::string& what) {
+  const std::size_t at = text.find(what);
+  return at == std::string::npos ? 1e9 : std::stod(text.substr(at + what.size()));
+}
+
 // A3: a worker is stopped. When it goes on, it is told that it is out, and goes no further.
 TEST(WorkerLiveness, A3_AStoppedWorkerIsNamedAndFenced) {
   Job job(3, {"loop", "stop", "1", "5"});
   for (const int w : {0, 2}) {
     job.expect_error(
         w, {"[liveness] worker 1 (localhost:", "has not been heard of for", "its lease is 2 s",
-            "step 5", "in strategy.run, step 6", "start the job again from its last checkpoint"});
+            "as of its last heartbeat it was between two operations, after step 5",
+            "in strategy.run, step 6", "start the job again from its last checkpoint"});
+    // Lease + 1 s.
+    EXPECT_LT(number_behind(job.error_of(w), "has not been heard of for "), 3);
   }
+  // It is told that it is out, with a code by which its launcher starts it again.
   job[1].signal(SIGCONT);
   job.expect_error(1, {"[liveness] worker 1 (localhost:"});
 }
@@ -87,7 +109,13 @@ TEST(WorkerLiveness, A3_AStoppedChiefIsNamed) {
 
 TEST(WorkerLiveness, A1_AKilledWorkerIsNamed) {
   Job job(3, {"loop", "die", "1", "5"});
-  for (const int w : {0, 2}) job.expect_error(w, {"rank 1 (localhost:"});
+  for (const int w : {0, 2}) {
+    job.expect_error(
+        w, {"rank 1 (localhost:", ", worker 1) is gone", "Here it was in strategy.run, step 6",
+            "its newest call", "start the job again from its last checkpoint"});
+    const std::string text = job.error_of(w);
+    EXPECT_LT(number_behind(text.substr(text.find("its newest call")), ", begun "), 2) << text;
+  }
   EXPECT_EQ(job[1].wait(), 128 + SIGKILL);
 }
 
@@ -189,7 +217,7 @@ TEST(WorkerLiveness, F3_AWorkerOfAnotherTokenIsRefused) {
       2, {"loop"}, {},
       {{"COHORT_JOB_TOKEN=one token of many bytes"}, {"COHORT_JOB_TOKEN=quite other bytes here"}});
   for (const int w : {0, 1}) {
-    job.expect_error(w, {"expected a caller of this job", "COHORT_JOB_TOKEN"});
+    job.expect_error(w, {"expected a caller of this job", "COHORT_JOB_TOKEN"}, 1);
     for (const char* secret : {"one token of many", "quite other bytes"}) {
       EXPECT_EQ(job[w].text().find(secret), std::string::npos) << job[w].text();
     }
@@ -198,7 +226,37 @@ TEST(WorkerLiveness, F3_AWorkerOfAnotherTokenIsRefused) {
 
 TEST(WorkerLiveness, WrongVariablesAreNamed) {
   Job job(2, {"loop"}, {"COHORT_LEASE_MS=soon"});
-  for (const int w : {0, 1}) job.expect_error(w, {"COHORT_LEASE_MS", "\"soon\""});
+  for (const int w : {0, 1}) job.expect_error(w, {"COHORT_LEASE_MS", "\"soon\""}, 1);
+}
+
+TEST(WorkerLiveness, OtherSeedsAreRefused) {
+  Job job(2, {"shuffle"}, {}, {{"SEED=1"}, {"SEED=2"}});
+  for (const int w : {0, 1}) {
+    job.expect_error(w, {"the same seed", "set_seed(1) on rank 0", "set_seed(2) on rank 1"}, 1);
+  }
+}
+
+// What one has set is everybody's.
+TEST(WorkerLiveness, OneSeedIsEnough) {
+  Job job(2, {"shuffle"}, {}, {{}, {"SEED=2"}});
+  Job both(2, {"shuffle"}, {"SEED=2"});
+  EXPECT_EQ(both[0].wait(), 0) << both[0].text();
+  for (const int w : {0, 1}) {
+    EXPECT_EQ(job[w].wait(), 0) << job[w].text();
+    EXPECT_EQ(job[w].text(), both[0].text());
+  }
+}
+
+// Whose kernels add in another order.
+TEST(WorkerLiveness, OtherCapabilitiesOfProcessorsAreRefused) {
+  Job job(2, {"shuffle"}, {}, {{"ATEN_CPU_CAPABILITY=default"}, {"ATEN_CPU_CAPABILITY=avx2"}});
+  if (job[0].wait() == 0) GTEST_SKIP() << "a processor that has no more than the least";
+  for (const int w : {0, 1}) {
+    job.expect_error(w,
+                     {"the same job", "LibTorch", "CPU capability ", "CPU capability AVX2",
+                      "ATEN_CPU_CAPABILITY"},
+                     1);
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "cohort/base/exit_code.h"
 #include "cohort/keras/keras.h"
 #include "cohort/strategy/multi_worker_mirrored.h"
 #include "tests/small_training.h"
@@ -31,6 +32,7 @@ constexpr int64_t kBatch = 32;  // of all replicas
 constexpr int64_t kRows = 320;
 constexpr int kEpochs = 2;
 constexpr std::chrono::seconds kTimeoutOfSlow{3};  // shorter than tests stop it
+constexpr useconds_t kHeartbeats = 700'000;        // three of the tests'
 constexpr useconds_t kSlow = 100'000;
 constexpr useconds_t kSlowest = 500'000;
 
@@ -57,6 +59,7 @@ struct Fault {
     if (now != step || strategy.extended().layout().worker() != worker) return;
     if (kind == "die") raise(SIGKILL);
     if (kind == "stop") {
+      usleep(kHeartbeats);  // what is known of it is what it is at
       raise(SIGSTOP);
       return;
     }
@@ -109,8 +112,11 @@ void loop(const Strategy& strategy, const Dataset& data, keras::Sequential& mode
   }
 }
 
-// What a program that has set no seed sees.
+// What a program that has set no seed sees, or the one of SEED.
 void shuffle() {
+  if (const char* const seed = std::getenv("SEED")) {
+    set_seed(static_cast<uint64_t>(std::strtoull(seed, nullptr, 10)));
+  }
   const MultiWorkerMirroredStrategy strategy;
   for (const Element& element : Dataset::range(30).shuffle(30)) {
     std::printf("%lld ", static_cast<long long>(element.tensor().item<int64_t>()));
@@ -155,7 +161,7 @@ int run_and_say(int argc, char** argv) {
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
-    return 1;
+    return exit_code_of(e);
   }
 }
 const cohort::testing::TestProgram kProgram("multi_worker_program", run_and_say);

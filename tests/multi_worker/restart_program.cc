@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "cohort/base/exit_code.h"
 #include "cohort/keras/keras.h"
 #include "cohort/keras/train_and_evaluate.h"
 #include "cohort/strategy/multi_worker_mirrored.h"
@@ -174,7 +175,7 @@ int run_and_say(int argc, char** argv) {
     return run(argc, argv);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
-    return 1;
+    return exit_code_of(e);
   }
 }
 const cohort::testing::TestProgram kProgram("restart_program", run_and_say);

@@ -55,7 +55,7 @@ class Restart : public ::testing::Test {
 
 // 10 steps an epoch, a backup every third: kills ahead of the first one, between two, in one, at
 // the end of an epoch; of the chief and of another worker; and again and again.
-TEST_F(Restart, AFitThatIsKilledHasTheSameBits) {
+TEST_F(Restart, A2_AFitThatIsKilledHasTheSameBits) {
   const Finished whole = start(2, "fit");
   ASSERT_EQ(whole.code, 0) << whole.text;
   const std::vector<std::string> expected = whole.lines("[worker 0] weights ");
@@ -83,7 +83,7 @@ TEST_F(Restart, AFitThatIsKilledHasTheSameBits) {
 }
 
 // Each worker has a file of its own, and so a position of its own.
-TEST_F(Restart, AFitOfFilesThatIsKilledHasTheSameBits) {
+TEST_F(Restart, A2_AFitOfFilesThatIsKilledHasTheSameBits) {
   for (const int file : {0, 1}) {
     std::ofstream out(folder_ + "/backup." + std::to_string(file) + ".csv");
     const int rows = file == 0 ? 150 : 90;  // 10 steps, and 6
@@ -125,6 +125,22 @@ TEST_F(Restart, SigtermOnOneWorkerEndsAllBehindAStep) {
       std::filesystem::remove_all(folder_ + "/backup");
     }
   }
+}
+
+// Nobody is killed: the survivor's own exit code says that another start may help.
+TEST_F(Restart, A3_AJobWhoseWorkerIsStoppedIsStartedAgain) {
+  const Finished whole = start(2, "fit");
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  Process job({COHORTRUN, "--grace", "1", "--workers", "2", "--max-restarts", "1",
+               "--restart-policy", "exit-code", "--", PROGRAM, "fit", folder_ + "/backup"},
+              {"COHORT_MIN_LOG_LEVEL=1", "COHORT_HEARTBEAT_MS=200", "COHORT_LEASE_MS=2000",
+               "COHORT_FAILPOINTS=update.before_commit=stop#12@1"});
+  const int code = job.wait(std::chrono::seconds(100));
+  const Finished finished{code, job.text()};
+  EXPECT_EQ(finished.code, 0) << finished.text;
+  EXPECT_NE(finished.text.find("ended with exit code 134"), std::string::npos) << finished.text;
+  EXPECT_EQ(finished.lines("[worker 0] weights "), whole.lines("[worker 0] weights "))
+      << finished.text;
 }
 
 TEST_F(Restart, AnEvaluatorFollowsTheWorkers) {
