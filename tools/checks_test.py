@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import check_layers
+import check_symbols
 import check_size
 import check_thread_safety
 import test_fast
@@ -205,6 +206,17 @@ class ThreadSafety(unittest.TestCase):
         found = check_thread_safety.units(check_thread_safety.ROOT)
         names = {source.name for sources in found.values() for source in sources}
         self.assertTrue({"map_stream.cc", "arena.cc", "restore_session.cc"} <= names)
+
+
+class Symbols(unittest.TestCase):
+    def test_code_from_outside_is_refused(self):
+        calls = ["dlopen", "system@GLIBC_2.2.5", "torch::jit::load(std::string)",
+                 "torch::pickle_load(std::vector<char>)", "torch::jit::Unpickler::parse_ivalue()",
+                 "at::empty(long)", "systematic()", "write"]
+        self.assertEqual(5, len(check_symbols.complaints("cohort_keras", calls)))
+
+    def test_the_device_library_may_be_loaded(self):
+        self.assertEqual([], check_symbols.complaints("cohort_runtime", ["dlopen", "dlsym"]))
 
 
 class NearestTests(unittest.TestCase):
