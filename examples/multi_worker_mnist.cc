@@ -4,7 +4,12 @@
 // takes part and which of them it is. Alone it trains alone.
 //
 //   cohortrun --workers 2 -- multi_worker_mnist [--epochs 3] [--batch 64]
+//   cohortrun --workers 2 --evaluator --max-restarts 3 -- multi_worker_mnist --folder run
+//
+// With --folder it goes on from its last checkpoint when it is started again, keeps the model and
+// what TensorBoard shows, and an evaluator follows the checkpoints.
 #include <cstdio>
+#include <string>
 
 #include "cohort/cohort.h"
 #include "flags.h"
@@ -18,12 +23,15 @@ struct Options {
   int64_t batch = 64;  // of each worker
   int64_t images = 60000;
   uint64_t seed = 1;
+  std::string folder = {};
 };
 
 void declare(examples::Flags& flags, Options& options) {
   flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
   flags.add("--batch", options.batch, "Images in a step of each worker", {.at_least = 1});
   flags.add("--images", options.images, "Images of a pass", {.at_least = 1});
+  flags.add("--folder", options.folder,
+            "Of checkpoints, models and logs; none are written without it");
   flags.add("--seed", options.seed, "Of weights and order; the same on every worker");
 }
 
@@ -37,7 +45,19 @@ void train_by_fit(const Dataset& train, const Dataset& test, const Options& opti
   model.compile({.optimizer = keras::Adam(),
                  .loss = keras::SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {keras::SparseCategoricalAccuracy("accuracy")}});
-  model.fit(train, {.epochs = options.epochs, .validation_data = test});
+  if (options.folder.empty()) {
+    model.fit(train, {.epochs = options.epochs, .validation_data = test});
+    return;
+  }
+  // Every worker says the same; the chief writes. Without an evaluator they evaluate, too.
+  keras::train_and_evaluate(
+      model, options.folder,
+      {train,
+       {.epochs = options.epochs,
+        .callbacks = {keras::ModelCheckpoint(options.folder + "/models/{epoch}.keras",
+                                             {.save_every_batches = 100}),
+                      keras::TensorBoard(options.folder + "/logs")}}},
+      {test});
 }
 
 int run(const Options& options) {
