@@ -446,7 +446,7 @@ const std::vector<Case> kCases = {
     {"T27", "backup", "after 2 epochs: ckpt-1, ckpt-2", {{kAll, "false; true"}}},
     {"T28",
      "checkpoint",
-     "two workers save at paths of their own: the chief's file, the other's",
+     "two workers save at paths of their own: the chief's file, the other's (nobody writes one)",
      {{kDefault, "true; false"}}},
     {"T30",
      "batch normalization",
