@@ -199,7 +199,7 @@ LaneStart RpcClient::start_in_lane(const std::string& method, const Payload& req
   const std::shared_ptr<Lane> lane = impl_->door.lane(options.timeout);
   if (!lane) return {};
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  return lane->start(method, request, options.answer_bytes, left);
+  return lane->start(method, request, left, options.answer_bytes, options.answer_to);
 }
 
 bool RpcClient::has_lane() const { return impl_->door.is_open(); }

@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "cohort/rpc/claims.h"
@@ -32,6 +33,10 @@ struct RpcCallOptions {
   bool wait_for_server = false;
   /// In a lane: the most that is expected of the answer.
   std::size_t answer_bytes = 0;
+  /// In a lane: an answer whose last piece lies where the server was given room (RpcReply::room),
+  /// and is of this size, is copied to here, as it comes, and is that piece. So this may be
+  /// written before the call is over, whatever becomes of it, by who waits for it.
+  std::span<std::byte> answer_to = {};
 };
 
 /// Threads: thread-safe.

@@ -23,6 +23,8 @@ constexpr milliseconds kAskAgain{1000};
 constexpr milliseconds kOpenAgain{30'000};
 constexpr milliseconds kOpenTime{1000};
 constexpr uint64_t kMostLaneMethods = 256;
+// Of a large request at a time: the server has a use for them while others are written.
+constexpr std::size_t kWrittenPiece = std::size_t{16} << 10;
 
 runtime::SpinBudget& budget_of_thread() {
   thread_local runtime::SpinBudget budget(lane_looks());
@@ -73,8 +75,14 @@ class PlaceCall final : public LaneCall {
     const std::shared_ptr<Lane> lane;
     const std::size_t place;
   };
-  PlaceCall(std::shared_ptr<Hold> hold, std::string method, LaneClock::time_point deadline)
-      : hold_(std::move(hold)), method_(std::move(method)), deadline_(deadline) {}
+  // `room`: where the server may write the answer; some bytes of it belong to `to`.
+  PlaceCall(std::shared_ptr<Hold> hold, std::string method, LaneClock::time_point deadline,
+            std::span<const std::byte> room, std::span<std::byte> to)
+      : hold_(std::move(hold)),
+        method_(std::move(method)),
+        deadline_(deadline),
+        room_(room),
+        to_(to.size() <= room.size() ? to : std::span<std::byte>()) {}
 
   bool is_over() override;
   void wait(LaneClock::time_point until) override;
@@ -82,12 +90,16 @@ class PlaceCall final : public LaneCall {
 
  private:
   RpcResult error(ErrorCode code, const std::string& text) const;
-  RpcResult answer() const;
+  RpcResult answer();
+  bool take_filled(uint64_t until);
 
   const std::shared_ptr<Hold> hold_;
   const std::string method_;
   const LaneClock::time_point begun_ = LaneClock::now();
   const LaneClock::time_point deadline_;
+  const std::span<const std::byte> room_;
+  const std::span<std::byte> to_;
+  std::size_t taken_ = 0;                  // bytes that are there already
   LaneClock::time_point looked_ = begun_;  // whether the server lives
   bool is_gone_ = false;
 };
@@ -113,8 +125,19 @@ void PlaceCall::wait(LaneClock::time_point until) {
     if (left.count() <= 0) return;
     const uint32_t state = here.state.load();
     if (state == kLaneAnswered) return;
-    here.state.wait_while(state, budget_of_thread(), std::min(left, kLaneSlice));
+    here.state.wait_while(state, budget_of_thread(), std::min(left, kLaneSlice), [&] {
+      return !to_.empty() && take_filled(here.filled.load(std::memory_order_acquire));
+    });
   }
+}
+
+// False: there is nothing new.
+bool PlaceCall::take_filled(uint64_t until) {
+  until = std::min<uint64_t>(until, to_.size());
+  if (until <= taken_) return false;
+  std::memcpy(to_.data() + taken_, room_.data() + taken_, until - taken_);
+  taken_ = until;
+  return true;
 }
 
 RpcResult PlaceCall::error(ErrorCode code, const std::string& text) const {
@@ -135,7 +158,7 @@ std::optional<RpcResult> PlaceCall::take() {
   return error(ErrorCode::kDeadlineExceeded, "Deadline Exceeded");
 }
 
-RpcResult PlaceCall::answer() const {
+RpcResult PlaceCall::answer() {
   const LanePlace& here = hold_->here();
   const std::span<std::byte> all = hold_->lane->memory_.bytes(hold_->place);
   const uint32_t code = here.code.load(std::memory_order_relaxed);
@@ -149,7 +172,14 @@ RpcResult PlaceCall::answer() const {
   if (head > 0) {
     out.payload = Payload({reinterpret_cast<const char*>(here.head.data()), head});
   }
-  out.payload.append({.bytes = all.subspan(at, size), .owner = hold_});
+  const std::span<const std::byte> body = all.subspan(at, size);
+  const bool is_for_to = code == 0 && size == to_.size() && body.data() == room_.data();
+  if (is_for_to && !to_.empty()) {
+    take_filled(size);
+    out.payload.append({.bytes = to_, .owner = {}});
+  } else {
+    out.payload.append({.bytes = body, .owner = hold_});
+  }
   if (code != 0) return error(static_cast<ErrorCode>(code), out.payload.text());
   return out;
 }
@@ -193,26 +223,49 @@ std::optional<std::size_t> Lane::take_place(std::size_t bytes) {
   return std::nullopt;
 }
 
-LaneStart Lane::start(const std::string& method, const Payload& request, std::size_t answer_bytes,
-                      milliseconds timeout) {
+// A large one in pieces: the server is woken, and takes them to itself, while others are written.
+void Lane::write_request(std::size_t place, const Payload& request) const {
+  LanePlace& here = memory_.place(place);
+  here.filled.store(0, std::memory_order_relaxed);
+  here.written.store(0, std::memory_order_relaxed);
+  const bool in_pieces = request.size() > LaneMemory::kSmallBytes;
+  if (in_pieces) {
+    here.state.store(kLaneWriting);
+    memory_.asked(place).add();
+  }
+  std::byte* to = memory_.bytes(place).data();
+  uint64_t written = 0;
+  for (const Payload::Piece& piece : request.pieces()) {
+    for (std::span<const std::byte> left = piece.bytes; !left.empty();) {
+      const auto now = left.first(std::min(left.size(), kWrittenPiece));
+      std::memcpy(to + written, now.data(), now.size());
+      written += now.size();
+      left = left.subspan(now.size());
+      if (in_pieces) here.written.store(written, std::memory_order_release);
+    }
+  }
+  here.request_bytes.store(request.size(), std::memory_order_relaxed);
+}
+
+LaneStart Lane::start(const std::string& method, const Payload& request, milliseconds timeout,
+                      std::size_t answer_bytes, std::span<std::byte> answer_to) {
   constexpr std::size_t kRoomForErrors = std::size_t{5} << 10;
   const std::size_t needed = request.size() + std::max(answer_bytes, kRoomForErrors);
   const auto found = std::find(methods_.begin(), methods_.end(), method);
   if (found == methods_.end() || needed > LaneMemory::kLargeBytes || !process_.is_ours()) return {};
   const std::optional<std::size_t> place = take_place(needed);
   if (!place) return {.call = {}, .is_full = true};
+  const auto deadline = LaneClock::now() + timeout;
   LanePlace& here = memory_.place(*place);
-  std::byte* to = memory_.bytes(*place).data();
-  for (const Payload::Piece& piece : request.pieces()) {
-    std::memcpy(to, piece.bytes.data(), piece.bytes.size());
-    to += piece.bytes.size();
-  }
-  here.method.store(static_cast<uint32_t>(found - methods_.begin()), std::memory_order_relaxed);
-  here.request_bytes.store(request.size(), std::memory_order_relaxed);
   auto hold = std::make_shared<PlaceCall::Hold>(shared_from_this(), *place);
+  auto call = std::make_unique<PlaceCall>(
+      std::move(hold), method, deadline,
+      memory_.bytes(*place).subspan(answer_begins(request.size())), answer_to);
+  write_request(*place, request);
+  here.method.store(static_cast<uint32_t>(found - methods_.begin()), std::memory_order_relaxed);
   here.state.store(kLaneAsked);
   memory_.asked(*place).add();
-  return {.call = std::make_unique<PlaceCall>(std::move(hold), method, LaneClock::now() + timeout)};
+  return {.call = std::move(call), .is_large = *place >= LaneMemory::kSmallPlaces};
 }
 
 std::shared_ptr<Lane> LaneDoor::lane(milliseconds most) {

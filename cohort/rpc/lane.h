@@ -14,6 +14,10 @@
 // shows with each call of gRPC; the memory is handed over then, and calls need no proof any more.
 // The socket stays: when it is closed, the other side has ended, also by kill -9.
 //
+// Of what is large both sides have some at the same time: the server's core fetches the pieces of a
+// request that are there while others are written (nothing is done before all are), and the client
+// copies what is there of an answer (RpcCallOptions::answer_to) while the server goes on.
+//
 // A lane is never the only way. Where there is none (another machine, user or network namespace, no
 // memory, COHORT_LANES=0, as many as the server takes), and for what does not fit, the call goes
 // over gRPC. A server's lanes are at most kMostLanes of LaneMemory::kBytes, 15.5 MiB, each, of
@@ -26,6 +30,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,7 +88,8 @@ class LaneCall {
 
 struct LaneStart {
   std::unique_ptr<LaneCall> call = {};
-  bool is_full = false;  ///< Without a call: there is one again when some that are under way end.
+  bool is_full = false;   ///< Without a call: there is one again when some that are under way end.
+  bool is_large = false;  ///< The place that it has: the server has another thread for these.
 };
 
 /// The client's end. Threads: thread-safe.
@@ -95,9 +101,11 @@ class Lane : public std::enable_shared_from_this<Lane> {
                                     std::chrono::milliseconds most = std::chrono::seconds(1));
   Lane(LaneSocket socket, LaneMemory memory, CalledServer server, std::vector<std::string> methods);
 
-  /// `answer_bytes`: the most that is expected. Cost: a copy of the request. Blocks: never.
-  LaneStart start(const std::string& method, const Payload& request, std::size_t answer_bytes,
-                  std::chrono::milliseconds timeout);
+  /// `answer_bytes`: the most that is expected. `answer_to`: as RpcCallOptions has it.
+  /// Cost: a copy of the request. Blocks: never.
+  LaneStart start(const std::string& method, const Payload& request,
+                  std::chrono::milliseconds timeout, std::size_t answer_bytes = 0,
+                  std::span<std::byte> answer_to = {});
   /// The server has ended, or this process is a child of the one that has opened it.
   bool is_gone() const;
   /// Ends the calls that are under way by Cancelled.
@@ -106,6 +114,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
  private:
   friend class PlaceCall;
   std::optional<std::size_t> take_place(std::size_t bytes);
+  void write_request(std::size_t place, const Payload& request) const;
 
   const LaneSocket socket_;
   const LaneMemory memory_;

@@ -61,12 +61,22 @@ TEST(Lane, F8_AServerBelievesNoNumberOfAClient) {
     EXPECT_EQ(ask(1, ~uint32_t{0}, 8), bad);
     EXPECT_EQ(ask(2, 0, LaneMemory::kSmallBytes), kLaneElsewhere) << "no room for the answer";
     EXPECT_EQ(ask(3, 0, 16), 0U);
+    // It says for ever that it is writing, and more than there is: others are served.
+    for (const uint64_t bytes : {uint64_t{100}, LaneMemory::kLargeBytes, ~uint64_t{0}}) {
+      const std::size_t large = LaneMemory::kSmallPlaces;
+      memory.place(large).written = bytes;
+      memory.place(large).state.store(kLaneWriting);
+      memory.asked(large).add();
+      EXPECT_EQ(ask(large + 1, 0, 16), 0U);
+      EXPECT_EQ(ask(4, 0, 16), 0U);
+    }
     std::atomic<bool> over = false;
     std::thread noise([&] {
       while (!over) {
         for (std::size_t i = 0; i < LaneMemory::kPlaces; ++i) {
           memory.place(i).is_held = static_cast<uint32_t>(i);
-          memory.place(i).state.store(kLaneAsked);
+          memory.place(i).written = i << (i % 64);
+          memory.place(i).state.store(i % 3 == 0 ? kLaneWriting : kLaneAsked);
           memory.asked(i).add();
         }
       }
@@ -97,7 +107,7 @@ TEST(Lane, F8_AClientBelievesNoNumberOfAServer) {
   };
   for (const Numbers& n : {Numbers{193, 0, 0}, Numbers{0, LaneMemory::kSmallBytes + 1, 0},
                            Numbers{0, 8, LaneMemory::kSmallBytes}, Numbers{0, 8, ~uint64_t{0}}}) {
-    const LaneStart started = lane->start("echo", Payload("x"), 0, seconds(10));
+    const LaneStart started = lane->start("echo", Payload("x"), seconds(10));
     ASSERT_TRUE(started.call);
     LanePlace& here = memory.place(0);
     here.head_bytes = n.head;
@@ -107,7 +117,7 @@ TEST(Lane, F8_AClientBelievesNoNumberOfAServer) {
     EXPECT_THROW(std::rethrow_exception(result_of(*started.call).error), DataLoss);
   }
   // It closes its socket in the middle of a call.
-  const LaneStart last = lane->start("echo", Payload("x"), 0, seconds(60));
+  const LaneStart last = lane->start("echo", Payload("x"), seconds(60));
   guest = LaneSocket();
   run_with_deadline(seconds(20), [&] {
     EXPECT_THROW(std::rethrow_exception(result_of(*last.call).error), Unavailable);
@@ -149,7 +159,7 @@ TEST(Lane, AClientThatStandsStillOrDiesHoldsNobodyUp) {
     const pid_t child = ::fork();
     if (child == 0) {  // no gRPC here: system calls, and plain memory
       const auto lane = Lane::open({.socket = name, .methods = {"wait"}}, {}, proof);
-      const LaneStart started = lane->start("wait", Payload("x"), 0, seconds(60));
+      const LaneStart started = lane->start("wait", Payload("x"), seconds(60));
       [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
       for (;;) ::pause();
     }

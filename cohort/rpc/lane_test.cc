@@ -74,6 +74,68 @@ TEST(Lane, AnswersAreWrittenWhereTheyAreSentFrom) {
   EXPECT_FALSE(large->take().has_value());
 }
 
+// Half of it is there, and in its place, while the server has not answered.
+TEST(Lane, AnAnswerIsTakenWhileItIsWritten) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  std::promise<void> taken;
+  const std::shared_future<void> goes_on = taken.get_future().share();
+  RpcServer server({.lanes = {"fill", "echo"}},
+                   {{"fill",
+                     [&](RpcRequest request, RpcReply reply) {
+                       const RpcReply::Room room = reply.room(kBytes);
+                       std::fill_n(room.bytes.begin(), kBytes / 2, std::byte{'a'});
+                       room.filled->store(kBytes / 2);
+                       goes_on.wait();
+                       if (request.payload.text() == "fail") throw DataLoss("half of it");
+                       if (request.payload.text() == "other") return reply.send(Payload("other"));
+                       std::fill_n(room.bytes.begin() + kBytes / 2, kBytes / 2, std::byte{'b'});
+                       Payload out("head");
+                       out.append({.bytes = room.bytes, .owner = room.owner});
+                       reply.send(out);
+                     }},
+                    {"echo", kEchoAll}});
+  RpcClient client({.address = server.address()});
+  ASSERT_TRUE(opens_lane(client));
+  std::string to(kBytes, '-');
+  const RpcCallOptions options{.answer_bytes = kBytes + 100,
+                               .answer_to = std::as_writable_bytes(std::span(to))};
+  const auto call = begin(client, "fill", Payload("x"), options);
+  ASSERT_TRUE(call);
+  run_with_deadline(seconds(20), [&] {
+    while (to[kBytes / 2 - 1] != 'a') call->wait(TestClock::now() + milliseconds(1));
+  });
+  EXPECT_FALSE(call->is_over());
+  EXPECT_EQ(to[kBytes / 2], '-');
+  taken.set_value();
+  const RpcResult result = result_of(*call);
+  EXPECT_EQ(to, text_of(kBytes / 2, 'a') + text_of(kBytes / 2, 'b'));
+  EXPECT_EQ(result.payload.text(), "head" + to);
+  EXPECT_EQ(static_cast<const void*>(result.payload.pieces().back().bytes.data()), to.data());
+  // What comes of it is what the server says in the end.
+  EXPECT_THROW(
+      std::rethrow_exception(result_of(*begin(client, "fill", Payload("fail"), options)).error),
+      DataLoss);
+  EXPECT_EQ(result_of(*begin(client, "fill", Payload("other"), options)).payload.text(), "other");
+  const std::string fits_not = text_of(kBytes - 1, 'c');
+  EXPECT_EQ(result_of(*begin(client, "echo", Payload(fits_not), options)).payload.text(), fits_not);
+}
+
+TEST(Lane, SaysWhichPlaceWasTaken) {
+  RpcServer server({.lanes = {"echo"}}, {{"echo", kEchoAll}});
+  RpcClient client({.address = server.address()});
+  ASSERT_TRUE(opens_lane(client));
+  const auto is_large = [&](std::size_t request, std::size_t answer) {
+    const LaneStart started =
+        client.start_in_lane("echo", Payload(text_of(request, 'x')), {.answer_bytes = answer});
+    if (started.call) result_of(*started.call);
+    return started.call && started.is_large;
+  };
+  EXPECT_FALSE(is_large(1, 0));
+  EXPECT_FALSE(is_large(LaneMemory::kSmallBytes / 2, LaneMemory::kSmallBytes / 2));
+  EXPECT_TRUE(is_large(1, LaneMemory::kSmallBytes));
+  EXPECT_TRUE(is_large(LaneMemory::kSmallBytes, 0));
+}
+
 // A place of which the server reads the request is not used again, however often others are.
 TEST(Lane, RequestsThatAreHeldStayAsTheyAre) {
   std::vector<Payload> held;

@@ -9,7 +9,9 @@
 //   RpcClient client({.address = server.address()});
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,6 +48,8 @@ class RpcReply {
   struct Room {
     std::span<std::byte> bytes = {};
     std::shared_ptr<const void> owner = {};
+    /// How many of them are final, ahead of the answer: the client takes them meanwhile.
+    std::atomic<uint64_t>* filled = nullptr;
   };
   Room room(std::size_t bytes) const;
 

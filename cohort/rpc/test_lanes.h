@@ -3,8 +3,10 @@
 // Calls in lanes, for tests.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,6 +23,32 @@ using TestClock = std::chrono::steady_clock;
 inline const RpcHandler kEchoAll = [](RpcRequest request, RpcReply reply) {
   reply.send(std::move(request.payload));
 };
+
+/// A server's calls by the way that they came.
+struct CallCounts {
+  struct Ways {
+    std::atomic<int> in_lanes = 0;
+    std::atomic<int> over_grpc = 0;
+  };
+  std::map<std::string, Ways> methods = {};
+  /// Of all calls since this was asked last.
+  int over_grpc(const std::string& method) { return methods.at(method).over_grpc.exchange(0); }
+  int in_lanes(const std::string& method) { return methods.at(method).in_lanes.exchange(0); }
+};
+
+/// The same methods, which count their calls.
+inline std::map<std::string, RpcHandler> counted(std::map<std::string, RpcHandler> methods,
+                                                 const std::shared_ptr<CallCounts>& counts) {
+  for (auto& [name, handler] : methods) counts->methods[name];
+  for (auto& [name, handler] : methods) {
+    handler = [counts, name = name, inner = handler](RpcRequest request, RpcReply reply) {
+      CallCounts::Ways& ways = counts->methods.at(name);
+      ++(request.may_block ? ways.in_lanes : ways.over_grpc);
+      inner(std::move(request), std::move(reply));
+    };
+  }
+  return methods;
+}
 
 inline std::string text_of(std::size_t bytes, char with) { return std::string(bytes, with); }
 

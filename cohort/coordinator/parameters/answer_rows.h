@@ -12,18 +12,19 @@
 
 namespace cohort::internal::coordinator {
 
-/// Of so many bytes, as `fill` writes them: where they are sent from, if there is such a place.
+/// Of so many bytes, as fill(to, filled) writes them: where they are sent from, if there is such a
+/// place, which says how many of them are there.
 template <class Fill>
 rpc::Payload answer_with(const PayloadReader& data, std::size_t bytes, const Fill& fill) {
   rpc::Payload out = message({});
   const rpc::RpcReply::Room room = data.room(bytes);
   if (room.bytes.size() == bytes) {
-    fill(room.bytes.data());
+    fill(room.bytes.data(), Filled(room.filled));
     out.append({.bytes = room.bytes, .owner = room.owner});
     return out;
   }
   const Tensor numbers = empty({static_cast<int64_t>(bytes)}, kUint8);
-  fill(static_cast<std::byte*>(numbers.mutable_data_ptr()));
+  fill(static_cast<std::byte*>(numbers.mutable_data_ptr()), Filled());
   append_bytes(out, numbers);
   return out;
 }
@@ -31,8 +32,9 @@ rpc::Payload answer_with(const PayloadReader& data, std::size_t bytes, const Fil
 inline rpc::Payload answer_with_rows(const PayloadReader& data, StoredParameter& parameter,
                                      const StoredPlace& place, RowRange range) {
   parameter.check_range(range);
-  return answer_with(data, static_cast<std::size_t>(range.count) * parameter.row_bytes(),
-                     [&](std::byte* to) { parameter.read(place, range, to); });
+  return answer_with(
+      data, static_cast<std::size_t>(range.count) * parameter.row_bytes(),
+      [&](std::byte* to, Filled filled) { parameter.read(place, range, to, filled); });
 }
 
 }  // namespace cohort::internal::coordinator

@@ -64,13 +64,14 @@ Calls::~Calls() {
 }
 
 void Calls::start(rpc::RpcClient& server, const char* method, rpc::Payload request, Take take,
-                  bool wait_for_server, std::size_t answer_bytes) {
+                  bool wait_for_server, std::size_t answer_bytes, std::span<std::byte> answer_to) {
   add({.server = &server,
        .method = method,
        .request = std::move(request),
        .take = std::move(take),
        .wait_for_server = wait_for_server,
-       .answer_bytes = answer_bytes});
+       .answer_bytes = answer_bytes,
+       .answer_to = answer_to});
 }
 
 void Calls::start_once(CallNumbers& server, const char* method, const rpc::Payload& request,
@@ -108,8 +109,10 @@ void Calls::send(std::size_t index) {
 bool Calls::send_in_lane(std::size_t index) {
   for (;;) {
     Call& call = calls_[index];
-    rpc::LaneStart started = call.server->start_in_lane(
-        call.method, call.request, {.timeout = time_left(call), .answer_bytes = call.answer_bytes});
+    rpc::LaneStart started = call.server->start_in_lane(call.method, call.request,
+                                                        {.timeout = time_left(call),
+                                                         .answer_bytes = call.answer_bytes,
+                                                         .answer_to = call.answer_to});
     if (started.call) {
       call.in_lane = std::move(started.call);
       in_lanes_.push_back(index);

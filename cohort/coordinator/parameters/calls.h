@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "cohort/coordinator/parameters/call_numbers.h"
@@ -30,9 +31,11 @@ class Calls {
   Calls& operator=(const Calls&) = delete;
 
   /// A call that may be done twice. `take` gets the answer, on the thread that starts or waits,
-  /// while other calls go on. `answer_bytes`: the most that it brings.
+  /// while other calls go on. `answer_bytes`: the most that it brings. `answer_to`: as
+  /// RpcCallOptions has it; it outlives the call.
   void start(rpc::RpcClient& server, const char* method, rpc::Payload request, Take take = {},
-             bool wait_for_server = false, std::size_t answer_bytes = 0);
+             bool wait_for_server = false, std::size_t answer_bytes = 0,
+             std::span<std::byte> answer_to = {});
   /// A call that is done once, for servers that know it as such.
   /// Blocks: for the first one of a server, and while 4,096 have no answer.
   /// Errors: as RpcClient, if the server does not tell who this client is.
@@ -51,6 +54,7 @@ class Calls {
     Take take = {};
     bool wait_for_server = false;
     std::size_t answer_bytes = 0;
+    std::span<std::byte> answer_to = {};
     std::unique_ptr<rpc::LaneCall> in_lane = {};
     CallNumbers* numbers = nullptr;  // of one that is done once
     CallNumber number = {};

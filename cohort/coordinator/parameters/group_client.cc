@@ -261,7 +261,8 @@ rpc::LaneStart GroupClient::start_in_lane(const std::string& method, const rpc::
   rpc::LaneStart out = group_->options.members[member]->start_in_lane(
       "ps.group", group_->to_group(method, request),
       {.timeout = std::min(options.timeout, group_->options.one_try),
-       .answer_bytes = options.answer_bytes + kStatusRoom});
+       .answer_bytes = options.answer_bytes + kStatusRoom,
+       .answer_to = options.answer_to});
   if (out.call) {
     out.call = std::make_unique<Impl::LaneCall>(group_, member, std::move(out.call));
   }

@@ -31,8 +31,6 @@ constexpr NodeId kClientTask = kTaskMask - 1;
 // A message of the most that a call brings is one piece, and has room in a lane.
 constexpr std::size_t kPieceBytes = std::size_t{17} << 18;
 constexpr uint64_t kOwnWindow = 1024;
-// Beyond it a message takes one of a lane's large places.
-constexpr std::size_t kSmallPiece = rpc::LaneMemory::kSmallBytes - (std::size_t{8} << 10);
 // Of what all have applied: who was away needs a snapshot soon. What is larger lies where it has
 // arrived, in places that the next calls need.
 constexpr std::size_t kKeptLog = std::size_t{64} << 10;
@@ -347,13 +345,10 @@ void GroupReplica::send_piece(int task, rpc::Payload piece, bool in_lane) {
     if (road.last_large && road.last_large->is_over()) road.last_large.reset();
     // The lease goes on while a lane is opened.
     rpc::RpcCallOptions options{.timeout = options_.lease / (4 * kBeatsOfLease)};
-    const bool is_large = road.last_large || piece.size() > kSmallPiece;
-    if (is_large) options.answer_bytes = rpc::LaneMemory::kSmallBytes;
-    std::unique_ptr<rpc::LaneCall> call = peer.start_in_lane("ps.member", piece, options).call;
-    if (call) {
-      if (is_large) road.last_large = std::move(call);
-      return;
-    }
+    if (road.last_large) options.answer_bytes = rpc::LaneMemory::kSmallBytes;
+    rpc::LaneStart started = peer.start_in_lane("ps.member", piece, options);
+    if (started.is_large) road.last_large = std::move(started.call);
+    if (started.is_large || started.call) return;
   }
   ++*road.over_grpc;
   peer.start("ps.member", std::move(piece), {.timeout = kMemberTimeout},

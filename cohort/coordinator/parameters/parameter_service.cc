@@ -276,7 +276,7 @@ rpc::Payload ParameterService::Impl::pull_rows(rpc::MessageReader& in, PayloadRe
   data.expect(0);
   row_counts().read += rows.size();
   return answer_with(data, rows.size() * parameter->row_bytes(),
-                     [&](std::byte* to) { parameter->read_rows(rows, to); });
+                     [&](std::byte* to, Filled filled) { parameter->read_rows(rows, to, filled); });
 }
 
 rpc::Payload ParameterService::Impl::write(rpc::MessageReader& in, PayloadReader& data) {

@@ -17,13 +17,13 @@ namespace {
 constexpr const char* kPull = "[parameter_servers] ";
 constexpr std::size_t kPullHeaderBytes = 64;
 
-/// Reads the rows of an answer to where they belong.
-std::function<void(const rpc::Payload&)> taker(std::byte* to, std::size_t bytes) {
-  return [to, bytes](const rpc::Payload& payload) {
+/// Reads the rows of an answer to where they belong, unless they are there.
+std::function<void(const rpc::Payload&)> taker(std::span<std::byte> to) {
+  return [to](const rpc::Payload& payload) {
     PayloadReader in(kPull, payload);
     in.header();
-    in.expect(bytes);
-    in.read(to, bytes);
+    in.expect(to.size());
+    in.read(to.data(), to.size());
   };
 }
 
@@ -38,19 +38,21 @@ std::function<void(const rpc::Payload&)> taker(std::byte* to, std::size_t row_by
   };
 }
 
-/// Whether each number is there once; by a table that is at most half full. They are sorted only if
-/// not: that costs three times as much.
+/// Whether each number is there once; by a table that is at most half full, of places in `rows`, so
+/// that of a few thousand it stays in the core's first cache. They are sorted only if not: that
+/// costs several times as much.
 bool are_distinct(std::span<const int64_t> rows) {
   constexpr uint64_t kGolden = 0x9e37'79b9'7f4a'7c15;
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
-  const std::size_t places = std::bit_ceil(2 * rows.size() + 2);
+  if (rows.size() > std::numeric_limits<uint32_t>::max() / 2) return false;
+  const std::size_t places = std::bit_ceil(std::max<std::size_t>(2, 2 * rows.size()));
   const int shift = 64 - std::countr_zero(places);
-  std::vector<int64_t> table(places, kNone);
-  for (const int64_t row : rows) {
-    std::size_t at = (static_cast<uint64_t>(row) * kGolden) >> shift;
-    while (table[at] != kNone && table[at] != row) at = (at + 1) & (places - 1);
-    if (table[at] == row) return false;
-    table[at] = row;
+  std::vector<uint32_t> table(places);  // from 1; 0: none
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::size_t at = (static_cast<uint64_t>(rows[i]) * kGolden) >> shift;
+    for (; table[at] != 0; at = (at + 1) & (places - 1)) {
+      if (rows[table[at] - 1] == rows[i]) return false;
+    }
+    table[at] = static_cast<uint32_t>(i + 1);
   }
   return true;
 }
@@ -95,9 +97,9 @@ Tensor ParameterServers::start_pull(Calls& calls, const ParameterHandle& variabl
       write_place(header, place);
       write_range(header, {begin - shard.place.first + first, rows});
       const auto offset = static_cast<std::size_t>(begin - range.first + first) * row_bytes;
-      const std::size_t bytes = static_cast<std::size_t>(rows) * row_bytes;
-      calls.start(at(shard), "ps.pull", message(header), taker(to + offset, bytes),
-                  /*wait_for_server=*/false, kPullHeaderBytes + bytes);
+      const std::span here(to + offset, static_cast<std::size_t>(rows) * row_bytes);
+      calls.start(at(shard), "ps.pull", message(header), taker(here), /*wait_for_server=*/false,
+                  kPullHeaderBytes + here.size(), here);
     });
   }
   return out;
@@ -132,7 +134,8 @@ void ParameterServers::pull_distinct(const ParameterHandle& variable, std::span<
   const std::size_t row_bytes = variable.row_bytes();
   const std::size_t most = rows_of_message(variable);
   Calls calls(options_.timeout);
-  const auto send = [&](const BoundShard& shard, std::vector<int64_t> mine, auto take) {
+  const auto send = [&](const BoundShard& shard, std::vector<int64_t> mine, auto take,
+                        std::span<std::byte> here) {
     rpc::MessageWriter header;
     header.number(shard.id);
     header.number(mine.size());
@@ -140,13 +143,13 @@ void ParameterServers::pull_distinct(const ParameterHandle& variable, std::span<
     const std::size_t bytes = mine.size() * row_bytes;
     append_rows(request, std::move(mine));
     calls.start(at(shard), "ps.pull_rows", std::move(request), std::move(take),
-                /*wait_for_server=*/false, kPullHeaderBytes + bytes);
+                /*wait_for_server=*/false, kPullHeaderBytes + bytes, here);
   };
   if (variable.shards.size() == 1) {
     for (std::size_t first = 0; first < rows.size(); first += most) {
       const auto some = rows.subspan(first, std::min(most, rows.size() - first));
-      send(variable.shards[0], {some.begin(), some.end()},
-           taker(to + first * row_bytes, some.size() * row_bytes));
+      const std::span here(to + first * row_bytes, some.size() * row_bytes);
+      send(variable.shards[0], {some.begin(), some.end()}, taker(here), here);
     }
     return calls.wait();
   }
@@ -157,7 +160,8 @@ void ParameterServers::pull_distinct(const ParameterHandle& variable, std::span<
   std::vector<Part> parts(variable.shards.size());
   const auto send_part = [&](std::size_t shard) {
     Part part = std::exchange(parts[shard], {});
-    send(variable.shards[shard], std::move(part.rows), taker(to, row_bytes, std::move(part.which)));
+    send(variable.shards[shard], std::move(part.rows), taker(to, row_bytes, std::move(part.which)),
+         {});
   };
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::size_t shard = shard_of(variable, rows[i]);

@@ -19,6 +19,8 @@ namespace {
 // Of a gradient at a time: it stays in the core's cache between its arrival and its use.
 constexpr int64_t kBlockElements = 16384;
 constexpr std::size_t kMostSlotSets = 64;
+// Of an answer at a time: who waits for it takes them while others are written.
+constexpr std::size_t kFilledBytes = std::size_t{16} << 10;
 
 Tensor loaded(const Shape& shape, DType dtype, PayloadReader& numbers) {
   Tensor out = empty(shape, dtype);
@@ -87,22 +89,26 @@ Tensor StoredParameter::received(int64_t rows, PayloadReader& numbers) const {
   return out;
 }
 
-void StoredParameter::read(const StoredPlace& place, RowRange range, std::byte* to) {
+void StoredParameter::read(const StoredPlace& place, RowRange range, std::byte* to, Filled filled) {
   check_range(range);
   const base::MutexLock lock(mutex_);
   const auto* from = static_cast<const std::byte*>(tensor_at(place).const_data_ptr());
+  from += static_cast<std::size_t>(range.first) * row_bytes_;
   const std::size_t bytes = static_cast<std::size_t>(range.count) * row_bytes_;
-  if (bytes > 0) {
-    std::memcpy(to, from + static_cast<std::size_t>(range.first) * row_bytes_, bytes);
+  for (std::size_t at = 0; at < bytes; at += kFilledBytes) {
+    const std::size_t now = std::min(kFilledBytes, bytes - at);
+    std::memcpy(to + at, from + at, now);
+    filled.say(at + now);
   }
 }
 
-void StoredParameter::read_rows(const std::vector<int64_t>& rows, std::byte* to) {
+void StoredParameter::read_rows(const std::vector<int64_t>& rows, std::byte* to, Filled filled) {
   const base::MutexLock lock(mutex_);
   check_by_numbers();
   const auto* from = static_cast<const std::byte*>(value_.const_data_ptr());
   // Rows lie anywhere: those that follow are on their way while one is copied.
   constexpr std::size_t kAhead = 16;
+  std::size_t next_word = kFilledBytes;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i + kAhead < rows.size()) {
       const auto* const next = from + static_cast<std::size_t>(rows[i + kAhead]) * row_bytes_;
@@ -111,6 +117,10 @@ void StoredParameter::read_rows(const std::vector<int64_t>& rows, std::byte* to)
     }
     std::memcpy(to, from + static_cast<std::size_t>(rows[i]) * row_bytes_, row_bytes_);
     to += row_bytes_;
+    if (const std::size_t done = (i + 1) * row_bytes_; done >= next_word) {
+      filled.say(done);
+      next_word = done + kFilledBytes;
+    }
   }
 }
 

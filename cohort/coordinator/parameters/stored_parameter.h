@@ -4,6 +4,7 @@
 // the optimizers that train it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -35,6 +36,19 @@ struct StoredPlace {
   uint64_t slot = 0;
 };
 
+/// Tells who waits for numbers how many bytes of them are there. Value.
+class Filled {
+ public:
+  Filled() = default;
+  explicit Filled(std::atomic<uint64_t>* word) : word_(word) {}
+  void say(std::size_t bytes) const {
+    if (word_ != nullptr) word_->store(bytes, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<uint64_t>* word_ = nullptr;
+};
+
 /// Errors, of all: InvalidArgument for places, rows and dtypes that it has not; DataLoss for
 /// another number of bytes. Nothing is written then.
 /// Threads: thread-safe. Each call sees and leaves whole values: it is one step to all others.
@@ -53,8 +67,8 @@ class StoredParameter {
 
   void check_range(RowRange range) const;
   /// Copies to where there is room for so many rows.
-  void read(const StoredPlace& place, RowRange range, std::byte* to);
-  void read_rows(const std::vector<int64_t>& rows, std::byte* to);
+  void read(const StoredPlace& place, RowRange range, std::byte* to, Filled filled = {});
+  void read_rows(const std::vector<int64_t>& rows, std::byte* to, Filled filled = {});
   /// `numbers` holds the rows of the range.
   void write(const StoredPlace& place, variables::Write kind, RowRange range,
              PayloadReader& numbers);

@@ -68,12 +68,12 @@ void LaneWord::wake() {
   }
 }
 
-void LaneWord::wait_while(uint32_t old, runtime::SpinBudget& budget,
-                          std::chrono::milliseconds most) {
+void LaneWord::wait_while(uint32_t old, runtime::SpinBudget& budget, std::chrono::milliseconds most,
+                          base::FunctionRef<bool()> meanwhile) {
   const int looks = budget.next();
   for (int i = 0; i < looks; ++i) {
     if (load() != old) return budget.met(i);
-    runtime::relax();
+    meanwhile() ? static_cast<void>(i = 0) : runtime::relax();
   }
   if (load() != old || most.count() <= 0) return;
   const timespec wait{.tv_sec = most.count() / 1000, .tv_nsec = most.count() % 1000 * 1'000'000};

@@ -3,7 +3,9 @@
 // The memory of a lane (lane.h): places, each for one call at a time, with a word that says whose
 // turn it is.
 //
+//   client   kWriting    of a large request: `written` of its bytes stand there by now
 //   client   kAsked      the request stands at the beginning of the place's bytes
+//   server   (kAsked)    `filled` bytes of the answer's room are final by now
 //   server   kAnswered   the answer stands behind it; the server may go on reading the request, and
 //                        says so by is_held
 //   client   kAsked      the next one, once it has read the answer and is_held is 0
@@ -21,6 +23,7 @@
 #include <span>
 #include <utility>
 
+#include "cohort/base/function_ref.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/runtime/wait_word.h"
 
@@ -36,8 +39,11 @@ class LaneWord {
   uint32_t load() const { return value_.load(std::memory_order_acquire); }
   void store(uint32_t value);
   void add();
-  /// Blocks: while it is `old`, at most until `most` has passed.
-  void wait_while(uint32_t old, runtime::SpinBudget& budget, std::chrono::milliseconds most);
+  /// Blocks: while it is `old`, at most until `most` has passed. `meanwhile`: what is done at each
+  /// look; true: it was worth a look.
+  void wait_while(
+      uint32_t old, runtime::SpinBudget& budget, std::chrono::milliseconds most,
+      base::FunctionRef<bool()> meanwhile = [] { return false; });
 
  private:
   void wake();
@@ -45,7 +51,12 @@ class LaneWord {
   std::atomic<uint32_t> sleepers_;
 };
 
-enum LaneState : uint32_t { kLaneNew = 0, kLaneAsked = 1, kLaneAnswered = 2 };
+enum LaneState : uint32_t {
+  kLaneNew = 0,
+  kLaneAsked = 1,
+  kLaneAnswered = 2,
+  kLaneWriting = 3,
+};
 /// An answer that has no room in the place: it is to be asked for in another way.
 inline constexpr uint32_t kLaneElsewhere = 0xffff;
 
@@ -60,8 +71,17 @@ struct LanePlace {
   std::atomic<uint64_t> head_bytes;
   std::atomic<uint64_t> body_at;
   std::atomic<uint64_t> body_bytes;
+  // While the other side goes on. Each has a line of its own, which moves to and fro.
+  alignas(64) std::atomic<uint64_t> written;  ///< Of the request.
+  alignas(64) std::atomic<uint64_t> filled;   ///< Of the room for the answer.
   alignas(64) std::array<std::byte, kHeadBytes> head;
 };
+
+/// Where the room for the answer to a request of this size begins.
+constexpr std::size_t answer_begins(std::size_t request_bytes) {
+  constexpr std::size_t kAlignment = 64;
+  return (request_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 /// Owns: a mapping, which children of this process do not have. Pages are the system's until they
 /// are first written. Threads: thread-safe; what lies in it has rules of its own.

@@ -25,11 +25,9 @@ constexpr std::size_t kMostGuests = kMostLanes + 16;  // those included who have
 constexpr std::chrono::seconds kProofTime{5};
 constexpr milliseconds kLaneNap{1000};
 constexpr milliseconds kNoDescriptorNap{10};
-constexpr std::size_t kAnswerAlignment = 64;
-
-std::size_t answer_begins(std::size_t request_bytes) {
-  return (request_bytes + kAnswerAlignment - 1) / kAnswerAlignment * kAnswerAlignment;
-}
+// Of a request that is followed: what a core's own cache has room for.
+constexpr uint64_t kFollowed = uint64_t{1} << 20;
+constexpr std::size_t kCacheLine = 64;
 
 }  // namespace
 
@@ -117,7 +115,9 @@ struct LaneReply final : RpcReply::Call {
   RpcReply::Room room(std::size_t bytes) override {
     const std::span<std::byte> all = hold->board->memory.bytes(hold->place);
     if (begin > all.size() || bytes > all.size() - begin) return {};
-    return {.bytes = all.subspan(begin, bytes), .owner = hold};
+    return {.bytes = all.subspan(begin, bytes),
+            .owner = hold,
+            .filled = &hold->board->memory.place(hold->place).filled};
   }
   const std::shared_ptr<PlaceHold> hold;
   const std::size_t begin;  // of the answer
@@ -164,10 +164,31 @@ class ServerLane {
       const uint32_t seen = asked.load();
       bool any = false;
       for (std::size_t i = first; i < last && !ends_; ++i) any = serve(i) || any;
-      if (!any && !ends_) asked.wait_while(seen, budget, kLaneNap);
+      if (any || ends_) continue;
+      uint64_t followed = 0;
+      asked.wait_while(seen, budget, kLaneNap,
+                       [&] { return first > 0 && follow(first, last, followed); });
     }
     for (std::size_t i = first; i < last; ++i) refuse(i);
     --running_;
+  }
+
+  // A request that is being written: what is there of it comes to this core meanwhile, where the
+  // handler finds it. Nothing is done before it is whole: whoever writes may end.
+  bool follow(std::size_t first, std::size_t last, uint64_t& followed) const {
+    for (std::size_t i = first; i < last; ++i) {
+      const LanePlace& here = board_->memory.place(i);
+      if (here.state.load() != kLaneWriting) continue;
+      const uint64_t until = std::min(here.written.load(std::memory_order_acquire), kFollowed);
+      if (until <= followed) return false;
+      const std::span<std::byte> all = board_->memory.bytes(i);
+      for (; followed < std::min<uint64_t>(until, all.size()); followed += kCacheLine) {
+        __builtin_prefetch(all.data() + followed, 0, 2);
+      }
+      followed = until;
+      return true;
+    }
+    return false;
   }
 
   bool is_asked(std::size_t i) const {
