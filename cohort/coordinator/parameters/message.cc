@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -51,6 +52,9 @@ void put(rpc::MessageWriter& out, bool x) { out.number(x ? 1 : 0); }
 void get(rpc::MessageReader& in, double& x) { x = std::bit_cast<double>(in.number()); }
 void get(rpc::MessageReader& in, bool& x) { x = in.number_up_to(1) == 1; }
 
+// Of a header of so many: what stands behind it is aligned.
+std::size_t padding(std::size_t bytes) { return (0 - bytes) % sizeof(uint64_t); }
+
 template <class S>
 void put_fields(rpc::MessageWriter& out, S step) {
   std::apply([&](const auto&... each) { (put(out, each), ...); }, fields(step));
@@ -71,7 +75,7 @@ Rule rule_of_index(uint64_t index, std::index_sequence<I...>) {
 
 rpc::Payload message(const rpc::MessageWriter& header) {
   const std::string& text = header.str();
-  std::string bytes(2 * sizeof(uint64_t) + text.size(), '\0');
+  std::string bytes(2 * sizeof(uint64_t) + text.size() + padding(text.size()), '\0');
   const uint64_t size = text.size();
   std::memcpy(bytes.data(), &kMark, sizeof(kMark));
   std::memcpy(bytes.data() + sizeof(kMark), &size, sizeof(size));
@@ -117,14 +121,34 @@ std::string PayloadReader::header() {
   uint64_t size = 0;
   read(&mark, sizeof(mark));
   read(&size, sizeof(size));
-  if (mark != kMark || size > kMostHeaderBytes || size > left_) {
+  if (mark != kMark || size > kMostHeaderBytes || size + padding(size) > left_) {
     throw DataLoss(str_cat(operation_, "expected a message between workers and parameter servers, ",
                            "got other bytes; the other side is of another version of Cohort, of a ",
                            "machine with another order of bytes, or no part of Cohort"));
   }
   std::string out(size, '\0');
   read(out.data(), size);
+  uint64_t behind = 0;
+  read(&behind, padding(size));
   return out;
+}
+
+const void* PayloadReader::in_place(std::size_t bytes, std::size_t alignment) {
+  if (bytes == 0 || bytes > left_) return nullptr;
+  const std::span<const std::byte> rest = payload_.pieces()[piece_].bytes.subspan(at_);
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(rest.data()) % alignment == 0;
+  if (bytes > rest.size() || !is_aligned) return nullptr;
+  skip(bytes);
+  return rest.data();
+}
+
+// Of the piece that is being read.
+void PayloadReader::skip(std::size_t bytes) {
+  left_ -= bytes;
+  at_ += bytes;
+  if (at_ < payload_.pieces()[piece_].bytes.size()) return;
+  ++piece_;
+  at_ = 0;
 }
 
 void PayloadReader::read(void* to, std::size_t bytes) {
@@ -136,15 +160,10 @@ void PayloadReader::read(void* to, std::size_t bytes) {
   while (bytes > 0) {
     const std::span<const std::byte> piece = payload_.pieces()[piece_].bytes;
     const std::size_t now = std::min(bytes, piece.size() - at_);
-    std::memcpy(out, piece.data() + at_, now);
+    if (piece.data() + at_ != out) std::memcpy(out, piece.data() + at_, now);
     out += now;
     bytes -= now;
-    left_ -= now;
-    at_ += now;
-    if (at_ == piece.size()) {
-      ++piece_;
-      at_ = 0;
-    }
+    skip(now);
   }
 }
 

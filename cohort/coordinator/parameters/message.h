@@ -28,7 +28,8 @@
 
 namespace cohort::internal::coordinator {
 
-/// Begins with a mark of Cohort's, the version and the byte order.
+/// Begins with a mark of Cohort's, the version and the byte order. A multiple of 8 bytes: numbers
+/// that stand behind it are aligned where it is.
 rpc::Payload message(const rpc::MessageWriter& header);
 
 /// Which call it is, and whose: the same when it is sent again.
@@ -60,6 +61,12 @@ class PayloadReader {
   /// What message() was given.
   std::string header();
   void read(void* to, std::size_t bytes);
+  /// The next `count` numbers where they lie, as long as the payload is there; null, and nothing is
+  /// read, where they are not in one piece, or not aligned.
+  template <class T>
+  const T* in_place(std::size_t count) {
+    return static_cast<const T*>(in_place(count * sizeof(T), alignof(T)));
+  }
   /// Strictly ascending numbers in [0, below).
   std::vector<int64_t> ascending_rows(std::size_t count, int64_t below);
   /// Any numbers.
@@ -75,6 +82,9 @@ class PayloadReader {
   void expect(std::size_t bytes) const;
 
  private:
+  const void* in_place(std::size_t bytes, std::size_t alignment);
+  void skip(std::size_t bytes);
+
   const char* const operation_;
   const rpc::Payload& payload_;
   const rpc::RpcReply* const reply_;

@@ -256,6 +256,20 @@ template <class T>
 void StoredParameter::update_blocks(const UpdateStep& step, RowRange range,
                                     const std::vector<int64_t>* rows, PayloadReader& gradient) {
   const update_rules::Target<T> all = target<T>(step);
+  const auto from = [&all](int64_t begin) {
+    update_rules::Target<T> out = all;
+    out.param += begin;
+    for (T*& slot : out.slots) slot = slot == nullptr ? nullptr : slot + begin;
+    return out;
+  };
+  if (rows == nullptr) {
+    const auto size = static_cast<std::size_t>(range.count * width_);
+    if (const T* const numbers = gradient.in_place<T>(size)) {
+      const T* const sources[] = {numbers};
+      return update_rules::fused_update<T>(step.rule, from(range.first * width_), sources, 0, size,
+                                           step.how);
+    }
+  }
   const int64_t block_rows = rows == nullptr ? 1 : std::max<int64_t>(1, kBlockElements / width_);
   const int64_t block = rows == nullptr ? kBlockElements : block_rows * width_;
   std::vector<T> numbers(static_cast<std::size_t>(block));
@@ -273,11 +287,8 @@ void StoredParameter::update_blocks(const UpdateStep& step, RowRange range,
         gradient.read(numbers.data() + ((*rows)[next] - first) * width_, row_bytes_);
       }
     }
-    update_rules::Target<T> here = all;
-    here.param += begin;
-    for (T*& slot : here.slots) slot = slot == nullptr ? nullptr : slot + begin;
-    update_rules::fused_update<T>(step.rule, here, sources, 0, static_cast<std::size_t>(size),
-                                  step.how);
+    update_rules::fused_update<T>(step.rule, from(begin), sources, 0,
+                                  static_cast<std::size_t>(size), step.how);
   }
 }
 
@@ -286,6 +297,9 @@ void StoredParameter::update_named_rows(const UpdateStep& step, const std::vecto
                                         PayloadReader& gradient) {
   const update_rules::Target<T> all = target<T>(step);
   const auto width = static_cast<std::size_t>(width_);
+  if (const T* const numbers = gradient.in_place<T>(rows.size() * width)) {
+    return update_rules::fused_update_rows<T>(step.rule, all, numbers, rows, width, step.how);
+  }
   const std::size_t block =
       std::max<std::size_t>(1, static_cast<std::size_t>(kBlockElements) / width);
   std::vector<T> numbers(std::min(block, rows.size()) * width);
