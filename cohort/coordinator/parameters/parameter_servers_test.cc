@@ -366,6 +366,76 @@ TEST(ParameterServers, LanesChangeNoNumber) {
   EXPECT_TRUE(after.equal(expected));
 }
 
+// Numbers of rows and of whole variables, of few and of as many as a message has: none of them goes
+// over gRPC between processes of one machine.
+TEST(ParameterServers, NumbersGoThroughLanes) {
+  const TestServers test(1);
+  rpc::RpcClientOptions options = test.address(0);
+  const auto client = std::make_shared<rpc::RpcClient>(options);
+  ParameterServers servers({client});
+  const ParameterHandle t = make(servers, "t", {40'000, 32});
+  for (int i = 0; i < 1000 && !client->has_lane(); ++i) servers.pull_range(t, {}, {0, 1});
+  ASSERT_TRUE(client->has_lane());
+  const std::vector<std::string> methods = {"ps.pull", "ps.pull_rows", "ps.push", "ps.push_rows"};
+  for (const std::string& each : methods) {
+    test.calls->over_grpc(each);
+    test.calls->in_lanes(each);
+  }
+  Tensor expected = servers.pull(t);
+  for (const int64_t count : {1, 100, 4096, 40'000}) {
+    std::vector<int64_t> rows(static_cast<std::size_t>(count));
+    for (int64_t i = 0; i < count; ++i) rows[static_cast<std::size_t>(i)] = i * (40'000 / count);
+    const Tensor ids = from_vector(rows, {count});
+    ParameterServers::Push push(servers);
+    push.rows(t, sgd(1), {rows, ones({count, 32})}, /*others_too=*/false);
+    push.dense(t, sgd(1), ones({40'000, 32}));
+    push.wait();
+    expected.index_add_(0, ids, full({count, 32}, -1.0));
+    expected.sub_(1);
+    EXPECT_TRUE(servers.pull_rows(t, ids.flip({0})).equal(expected.index_select(0, ids.flip({0}))));
+    EXPECT_TRUE(servers.pull(t).equal(expected)) << count;
+  }
+  for (const std::string& each : methods) {
+    EXPECT_EQ(test.calls->over_grpc(each), 0) << each;
+    EXPECT_GE(test.calls->in_lanes(each), 4) << each;
+  }
+}
+
+TEST(PayloadReader, ReadsNumbersWhereTheyLie) {
+  for (const char* name : {"", "a", "adam", "adam_of_17"}) {
+    rpc::MessageWriter header;
+    header.text(name);
+    rpc::Payload payload = message(header);
+    append_rows(payload, {4, 7});
+    append_bytes(payload, ones({3}));
+    const std::string text = payload.text();
+    std::vector<double> aligned(text.size() / sizeof(double) + 2);
+    auto* const at = reinterpret_cast<std::byte*>(aligned.data());
+    for (const std::size_t shift : {0UL, 4UL, 1UL}) {
+      std::copy_n(std::as_bytes(std::span(text)).begin(), text.size(), at + shift);
+      rpc::Payload whole;
+      whole.append({.bytes = {at + shift, text.size()}, .owner = {}});
+      PayloadReader in("[test] ", whole);
+      in.header();
+      EXPECT_EQ(in.in_place<int64_t>(2) != nullptr, shift == 0) << name;
+      if (shift != 0) {
+        EXPECT_EQ(in.rows(2, 8), (std::vector<int64_t>{4, 7}));
+      }
+      EXPECT_EQ(in.in_place<float>(4), nullptr) << "there are three";
+      const float* const floats = in.in_place<float>(3);
+      ASSERT_EQ(floats != nullptr, shift % sizeof(float) == 0) << name;
+      if (floats != nullptr) {
+        EXPECT_EQ(floats[2], 1);
+      }
+      in.expect(floats == nullptr ? 3 * sizeof(float) : 0);
+      EXPECT_EQ(in.in_place<char>(100), nullptr);
+    }
+    PayloadReader pieces("[test] ", payload);
+    pieces.header();
+    EXPECT_EQ(pieces.in_place<char>(2 * sizeof(int64_t) + 1), nullptr) << "of two pieces";
+  }
+}
+
 TEST(ParameterServers, AServerThatEndsInALaneIsNamed) {
   TestServers test(2);
   const auto servers = test.connect();

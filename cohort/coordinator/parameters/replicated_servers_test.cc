@@ -193,6 +193,8 @@ TEST(ReplicatedParameterServers, GetCallsThroughLanes) {
            groups.lanes(1) == 2;
   }));
   const int before = clients[0]->calls + clients[1]->calls;
+  groups.calls().over_grpc("ps.member");
+  groups.calls().in_lanes("ps.member");
   const UpdateStep step{.rule = update_rules::SgdStep{1}, .how = {}, .slots = {}};
   constexpr int kSteps = 5;
   for (int s = 0; s < kSteps; ++s) {
@@ -204,6 +206,9 @@ TEST(ReplicatedParameterServers, GetCallsThroughLanes) {
     }
   }
   EXPECT_LT(clients[0]->calls + clients[1]->calls - before, kSteps) << "they went over gRPC";
+  // One for each message of a push, to the other server, and an acknowledgement.
+  EXPECT_LT(groups.calls().over_grpc("ps.member"), kSteps) << "log records went over gRPC";
+  EXPECT_GE(groups.calls().in_lanes("ps.member"), 2 * kSteps * static_cast<int>(all.size()));
   groups.stop(all[0].shards[0].place.server);
   for (const ParameterHandle& each : all) {
     EXPECT_TRUE(servers->pull(each).equal(full(each.shape, kSteps))) << each.name;

@@ -16,6 +16,7 @@
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/replica_host.h"
 #include "cohort/coordinator/parameters/replicated_state.h"
+#include "cohort/rpc/test_lanes.h"
 #include "cohort/testing/ports.h"
 
 namespace cohort::internal::coordinator {
@@ -40,7 +41,7 @@ class TestGroups {
     made.server = std::make_unique<rpc::RpcServer>(
         rpc::RpcServerOptions{.address = spec_.task_address("ps", task),
                               .lanes = ReplicaHosts::lanes()},
-        made.hosts->methods());
+        rpc::counted(made.hosts->methods(), calls_));
     made.hosts->begin(kServers, job_);
   }
   void stop(int task) {
@@ -54,6 +55,7 @@ class TestGroups {
     }
     return out;
   }
+  rpc::CallCounts& calls() { return *calls_; }
   /// Lanes that the server's callers have.
   std::size_t lanes(int task) const { return tasks_.at(task).server->lanes(); }
   std::shared_ptr<ParameterServers> connect() const {
@@ -96,6 +98,7 @@ class TestGroups {
   const std::string store_;
   const uint64_t job_;
   const std::chrono::milliseconds lease_;
+  const std::shared_ptr<rpc::CallCounts> calls_ = std::make_shared<rpc::CallCounts>();  // of both
   ClusterSpec spec_;
   std::map<int, Task> tasks_;
 };

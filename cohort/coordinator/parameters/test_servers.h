@@ -12,6 +12,7 @@
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
+#include "cohort/rpc/test_lanes.h"
 
 namespace cohort::internal::coordinator {
 
@@ -21,7 +22,8 @@ class TestServers {
     for (int s = 0; s < count; ++s) {
       services.push_back(std::make_shared<ParameterService>(options));
       servers_.push_back(std::make_unique<rpc::RpcServer>(
-          rpc::RpcServerOptions{.lanes = parameter_lanes()}, parameter_methods(services.back())));
+          rpc::RpcServerOptions{.lanes = parameter_lanes()},
+          rpc::counted(parameter_methods(services.back()), calls)));
     }
   }
 
@@ -71,6 +73,7 @@ class TestServers {
 
   std::vector<std::shared_ptr<ParameterService>> services;
   SyncPushes sync_pushes = {};  ///< Of strategies from here on.
+  const std::shared_ptr<rpc::CallCounts> calls = std::make_shared<rpc::CallCounts>();  ///< Of all.
 
  private:
   std::vector<std::unique_ptr<rpc::RpcServer>> servers_;
