@@ -8,8 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -64,10 +66,31 @@ void set_no_delay(int socket) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-// Gathers rows, or adds to them.
-void work_on_rows(std::vector<float>& table, const std::int64_t* rows, float* at, bool adds) {
-  for (std::int64_t i = 0; i < kIds; ++i, at += kWidth) {
-    float* const here = table.data() + rows[i] * kWidth;
+struct Freed {
+  void operator()(float* data) const { std::free(data); }
+};
+using Table = std::unique_ptr<float, Freed>;
+
+Table table_of_ones() {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  constexpr std::size_t kBytes = (kTableRows * kRowBytes + kHugePage - 1) / kHugePage * kHugePage;
+  Table out(static_cast<float*>(std::aligned_alloc(kHugePage, kBytes)));
+  COHORT_CHECK(out != nullptr, "no memory");
+  ::madvise(out.get(), kBytes, MADV_HUGEPAGE);
+  std::fill_n(out.get(), kTableRows * kWidth, 1.0F);
+  return out;
+}
+
+// Gathers rows [first, last) of all, or adds to them.
+void work_on_rows(float* table, const std::int64_t* rows, float* at, bool adds, std::int64_t first,
+                  std::int64_t last) {
+  constexpr std::int64_t kAhead = 16;
+  at += first * kWidth;
+  for (std::int64_t i = first; i < last; ++i, at += kWidth) {
+    const float* const next = table + rows[std::min(i + kAhead, kIds - 1)] * kWidth;
+    __builtin_prefetch(next, 1);
+    __builtin_prefetch(next + kWidth / 2, 1);
+    float* const here = table + rows[i] * kWidth;
     if (!adds) {
       std::memcpy(at, here, kRowBytes);
       continue;
@@ -76,12 +99,8 @@ void work_on_rows(std::vector<float>& table, const std::int64_t* rows, float* at
   }
 }
 
-std::vector<float> table_of_ones() {
-  return std::vector<float>(static_cast<std::size_t>(kTableRows * kWidth), 1.0F);
-}
-
 void answer(int socket) {
-  std::vector<float> table = table_of_ones();
+  const Table table = table_of_ones();
   std::vector<char> bytes(kBufferBytes);
   std::vector<std::int64_t> rows(kIds);
   Request request;
@@ -89,7 +108,8 @@ void answer(int socket) {
     if (request.rows != 0) receive_all(socket, rows.data(), rows.size() * sizeof(std::int64_t));
     receive_all(socket, bytes.data(), request.brings);
     if (request.rows != 0) {
-      work_on_rows(table, rows.data(), reinterpret_cast<float*>(bytes.data()), request.brings > 0);
+      work_on_rows(table.get(), rows.data(), reinterpret_cast<float*>(bytes.data()),
+                   request.brings > 0, 0, kIds);
     }
     send_all(socket, bytes.data(), request.wants);
   }
@@ -98,8 +118,9 @@ void answer(int socket) {
 // ---- Over memory: a word says whose turn it is, and both look at it all the time.
 
 struct SharedBytes {
-  std::atomic<std::uint32_t> turn;  // 1: the server's
-  Request request;
+  std::atomic<std::uint32_t> turn;               // 1: the server's
+  alignas(64) std::atomic<std::uint64_t> there;  // bytes that the other side may take
+  alignas(64) Request request;
   std::int64_t rows[kIds];
   alignas(64) char bytes[kSharedBytes];
 };
@@ -130,6 +151,27 @@ bool wait_for_turn(const SharedBytes& shared, std::uint32_t turn) {
   }
 }
 
+// Blocks: until so many bytes are there.
+void wait_for_bytes(const SharedBytes& shared, std::uint64_t bytes) {
+  for (int look = 0; shared.there.load(std::memory_order_acquire) < bytes; ++look) {
+    look < 4096 ? internal::runtime::relax() : std::this_thread::yield();
+  }
+}
+
+constexpr std::uint64_t kPiece = 16384;
+
+void serve_rows(SharedBytes& shared, float* table) {
+  constexpr std::int64_t kRows = kPiece / kRowBytes;
+  const bool adds = shared.request.brings > 0;
+  for (std::int64_t first = 0; first < kIds; first += kRows) {
+    const std::int64_t last = std::min(first + kRows, kIds);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(last) * kRowBytes;
+    if (adds) wait_for_bytes(shared, bytes);
+    work_on_rows(table, shared.rows, reinterpret_cast<float*>(shared.bytes), adds, first, last);
+    if (!adds) shared.there.store(bytes, std::memory_order_release);
+  }
+}
+
 }  // namespace
 
 int serve_bytes() {
@@ -151,15 +193,14 @@ int serve_memory() {
   const int fd = ::memfd_create("ps_bench", MFD_CLOEXEC);
   COHORT_CHECK(fd >= 0 && ::ftruncate(fd, sizeof(SharedBytes)) == 0, "no shared memory");
   SharedBytes& shared = *map_bytes(fd);
-  std::vector<float> table = table_of_ones();
+  const Table table = table_of_ones();
   std::vector<char> stays(kSharedBytes, 1);
   std::printf("ready %d\n", fd);
   std::fflush(stdout);
   while (wait_for_turn(shared, 1)) {
     const Request& request = shared.request;
     if (request.rows != 0) {
-      auto* const at = reinterpret_cast<float*>(shared.bytes);
-      work_on_rows(table, shared.rows, at, request.brings > 0);
+      serve_rows(shared, table.get());
     } else {
       std::memcpy(stays.data(), shared.bytes, request.brings);
       std::memcpy(shared.bytes, stays.data(), request.wants);
@@ -209,9 +250,27 @@ struct Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  void exchange(const Request& request, const std::vector<std::int64_t>& rows) {
+  void exchange_rows(const Request& request, const std::vector<std::int64_t>& rows) {
     shared->request = request;
+    shared->there.store(0, std::memory_order_relaxed);
     std::memcpy(shared->rows, rows.data(), rows.size() * sizeof(std::int64_t));
+    shared->turn.store(1, std::memory_order_release);
+    const bool brings = request.brings > 0;
+    for (std::uint64_t at = 0; at < kIds * kRowBytes; at += kPiece) {
+      if (brings) {
+        std::memcpy(shared->bytes + at, buffer.data() + at, kPiece);
+        shared->there.store(at + kPiece, std::memory_order_release);
+      } else {
+        wait_for_bytes(*shared, at + kPiece);
+        std::memcpy(buffer.data() + at, shared->bytes + at, kPiece);
+      }
+    }
+    COHORT_CHECK(wait_for_turn(*shared, 0), "the server has not answered");
+  }
+
+  void exchange(const Request& request, const std::vector<std::int64_t>& rows) {
+    if (request.rows != 0) return exchange_rows(request, rows);
+    shared->request = request;
     std::memcpy(shared->bytes, buffer.data(), request.brings);
     shared->turn.store(1, std::memory_order_release);
     COHORT_CHECK(wait_for_turn(*shared, 0), "the server has not answered");

@@ -2,7 +2,9 @@
 //
 // What two bare processes need for the bytes of a push or a pull, for ps_bench: over a socket, and
 // over memory that both share. The server reads bytes to where they stay, sends those that are
-// there, gathers rows, or adds rows: the least that a parameter server has to do.
+// there, gathers rows, or adds rows: the least that a parameter server has to do. Over memory rows
+// go by pieces, so that both sides work at the same time, rows that follow are on their way to the
+// server's core while one is worked on, and the table lies in huge pages.
 #pragma once
 
 #include <cstdint>
