@@ -48,7 +48,7 @@ rpc::Payload ParameterService::Impl::pull_ids(rpc::MessageReader& in, PayloadRea
   data.expect(0);
   row_counts().read += named.size();
   return answer_with(data, named.size() * (parameter->row_bytes() + 1),
-                     [&](std::byte* to) { parameter->read_ids(named, to); });
+                     [&](std::byte* to, Filled) { parameter->read_ids(named, to); });
 }
 
 rpc::Payload ParameterService::Impl::push_ids(rpc::MessageReader& in, PayloadReader& data) {
