@@ -12,6 +12,7 @@
 namespace cohort::keras {
 namespace {
 
+// Others, and gradients, are with the layers: golden/layers/activation.py.
 TEST(ActivationFunction, HasKerasNumbers) {
   const std::vector<float> x = {-2, -0.3F, 0.4F, 3};
   const auto e = [](double v) { return std::exp(v); };
@@ -29,7 +30,6 @@ TEST(ActivationFunction, HasKerasNumbers) {
       {"hard_tanh", {-1, -0.3, 0.4, 1}},
       {"sparse_plus", {0, 0.1225, 0.49, 3}},
       {"sparse_sigmoid", {0, 0.35, 0.7, 1}},
-      {"sparsemax", {0, 0, 0, 1}},
       {"squareplus",
        {(std::sqrt(8) - 2) / 2, (std::sqrt(4.09) - 0.3) / 2, (std::sqrt(4.16) + 0.4) / 2,
         (std::sqrt(13) + 3) / 2}},
@@ -41,6 +41,13 @@ TEST(ActivationFunction, HasKerasNumbers) {
     const auto y = to_vector<double>(ActivationFunction(name)(from_vector(x, {1, 4})));
     for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(y[i], values[i], 1e-6) << name;
   }
+}
+
+// Two entries stay, and sum up to 1. Keras 3.15, which adds up sums, says [0, 0, 0, 0].
+TEST(ActivationFunction, SparsemaxIsTheProjectionOntoTheSimplex) {
+  const Tensor y =
+      ActivationFunction("sparsemax")(from_vector<float>({1.2F, 1, -0.5F, -1}, {1, 4}));
+  EXPECT_TRUE(y.allclose(from_vector<float>({0.6F, 0.4F, 0, 0}, {1, 4}))) << y;
 }
 
 TEST(ActivationFunction, EveryNameWorks) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <type_traits>
 
 #include "cohort/base/error.h"
 #include "cohort/keras/modules.h"
@@ -196,6 +197,34 @@ TEST(KerasIndex, InitializersRegularizersConstraints) {
                {}, is_class<InitializerBase>);
   expect_known({"L1", "L1L2", "L2", "OrthogonalRegularizer"}, {}, is_class<RegularizerBase>);
   expect_known({"MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"}, {}, is_class<ConstraintBase>);
+}
+
+// dir(keras.callbacks) of Keras 3.15.
+TEST(KerasIndex, Callbacks) {
+  const auto one = [](auto) { return true; };
+  const std::map<std::string, bool> here = {
+      {"BackupAndRestore", one(std::type_identity<callbacks::BackupAndRestore>())},
+      {"CSVLogger", one(std::type_identity<callbacks::CSVLogger>())},
+      {"Callback", one(std::type_identity<callbacks::Callback>())},
+      {"EarlyStopping", one(std::type_identity<callbacks::EarlyStopping>())},
+      {"History", one(std::type_identity<History>())},
+      {"LambdaCallback", one(std::type_identity<callbacks::LambdaCallback>())},
+      {"LearningRateScheduler", one(std::type_identity<callbacks::LearningRateScheduler>())},
+      {"ModelCheckpoint", one(std::type_identity<callbacks::ModelCheckpoint>())},
+      {"ReduceLROnPlateau", one(std::type_identity<callbacks::ReduceLROnPlateau>())},
+      {"RemoteMonitor", one(std::type_identity<callbacks::RemoteMonitor>())},
+      {"SwapEMAWeights", one(std::type_identity<callbacks::SwapEMAWeights>())},
+      {"TensorBoard", one(std::type_identity<callbacks::TensorBoard>())},
+      {"TerminateOnNaN", one(std::type_identity<callbacks::TerminateOnNaN>())}};
+  expect_known(
+      {"BackupAndRestore", "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "History",
+       "LambdaCallback", "LearningRateScheduler", "ModelCheckpoint", "OrbaxCheckpoint",
+       "ProgbarLogger", "ReduceLROnPlateau", "RemoteMonitor", "SwapEMAWeights", "TensorBoard",
+       "TerminateOnNaN"},
+      {{"CallbackList", "fit, evaluate and predict take lists and call them themselves"},
+       {"OrbaxCheckpoint", "writes the format of a library of JAX; ModelCheckpoint and Checkpoint"},
+       {"ProgbarLogger", "fit's own, by verbose"}},
+      [&](const std::string& name) { return here.contains(name); });
 }
 
 TEST(KerasIndex, OptimizersAndSchedules) {
