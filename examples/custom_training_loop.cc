@@ -2,7 +2,7 @@
 //
 // A training loop of one's own: run a step on every replica, reduce what it returns.
 //
-//   custom_training_loop [--epochs 2]
+//   custom_training_loop [--epochs 2] [--images 60000]
 #include <cstdio>
 
 #include "cohort/cohort.h"
@@ -16,16 +16,20 @@ constexpr int64_t kGlobalBatch = 128;
 
 struct Options {
   int epochs = 2;
+  int64_t images = 60000;
 };
 
 void declare(examples::Flags& flags, Options& options) {
   flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
+  flags.add("--images", options.images, "How many images to train on", {.at_least = 1});
 }
 
 int run(const Options& options) {
   MirroredStrategy strategy;
-  const auto dist = strategy.distribute_dataset(
-      data::fashion_mnist({.flatten = true}).train.shuffle(60000).batch(kGlobalBatch));
+  const auto dist = strategy.distribute_dataset(data::fashion_mnist({.flatten = true})
+                                                    .train.take(options.images)
+                                                    .shuffle(options.images)
+                                                    .batch(kGlobalBatch));
 
   auto scope = strategy.scope();
   keras::Sequential model({keras::Dense(256, {.activation = "relu"}), keras::Dense(10)});
