@@ -38,7 +38,7 @@ FLOORS = [
 # The floors inside cohort/keras: a file's stem, or a folder. What is not named is on the floor of
 # the models. Logs and the base of callbacks are below them, because fit() takes callbacks.
 KERAS_FLOORS = [
-    ["config"],
+    ["config", "internal/unknown_fields"],
     ["fields"],
     ["internal", "dtype_policy", "serializable"],
     ["activations", "constraints", "initializers", "regularizers", "keras_tensor"],

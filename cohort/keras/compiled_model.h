@@ -54,6 +54,8 @@ enum class FromShares {
 struct alignas(64) LoggedStep : cohort::internal::strategy::ReplicaStep {
   keras::Logs logs;                     ///< What the step returned.
   std::vector<FromShares> from_shares;  ///< [i] What logs' i-th value is; see settle().
+  /// Which metrics steps have updated so far: not only those of compile().
+  std::vector<keras::Metric> updated;
 };
 
 /// Makes `step` the calling thread's for its lifetime.
@@ -87,7 +89,11 @@ class CompiledModel {
   /// Makes metrics of names such as "accuracy", of each output. Cross-replica.
   void resolve_metrics(const std::vector<Shape>& y_true, const std::vector<Shape>& y_pred);
   bool resolved() const { return resolved_.load(std::memory_order_acquire); }
+  /// Those of compile(), and all else that steps have updated: metrics of the model's own.
   void reset_metrics() const;
+  void reset_compiled_metrics() const;
+  /// The model's own metrics are known, as of another compile() of it.
+  void take_updated(const CompiledModel& before);
   /// Of loss and metrics, in a fixed order; names that are no metrics yet have none.
   std::vector<Variable> metric_variables() const;
   /// What resolve_metrics() was told; empty: it was not called.

@@ -160,6 +160,40 @@ TEST(FromConfig, NamesWhatIsUnknownAndWhatIsMissing) {
                InvalidArgument);
 }
 
+// As compile() of Keras writes what it was given as a function.
+TEST(FromConfig, FunctionsOfKerasAreReadByTheirNames) {
+  const auto function = [](const char* name) {
+    return Config::object({{"module", "builtins"},
+                           {"class_name", "function"},
+                           {"config", name},
+                           {"registered_name", "function"}});
+  };
+  const Loss loss = Loss::deserialize(function("mean_squared_error"));
+  EXPECT_EQ(loss(ones({2, 1}), ones({2, 1}) * 3).item<double>(), 4);
+  EXPECT_EQ(loss.serialize(), Config("mean_squared_error"));
+  EXPECT_EQ(Metric::deserialize(function("mean_absolute_error")).name(), "mean_absolute_error");
+  expect_error<InvalidArgument>({"\"my_loss\"", "mean_squared_error"},
+                                [&] { Loss::deserialize(function("my_loss")); });
+  expect_error<InvalidArgument>({"\"my_metric\""},
+                                [&] { Metric::deserialize(function("my_metric")); });
+}
+
+// What another version of Keras wrote is no reason not to open its models.
+TEST(FromConfig, UnknownMembersOfAFileAreLeftOut) {
+  const Sequential model({InputLayer({2}, {.batch_size = 3}), Dense(4)});
+  Config config = Config::parse_json(model.to_json());
+  Config::List layers = config.at("config").at("layers").list();
+  Config input = Config::object();
+  for (const auto& [name, value] : layers.at(0).at("config").members()) {
+    input.set(name == "batch_shape" ? "batch_input_shape" : name, value);
+  }
+  layers[0].set("config", input);
+  layers[1].at("config").set("unitz", 3).set("batch_input_shape", Config::List{3, 2});
+  config.at("config").set("layers", layers);
+  EXPECT_EQ(model_from_json(config.to_json())->to_json(), model.to_json());
+  expect_error<InvalidArgument>({"Dense", "unitz"}, [&] { model_from_config(config); });
+}
+
 TEST(FromConfig, FunctionsCannotBeWritten) {
   const auto linear = [](const Tensor& x) { return x; };
   expect_error<Unimplemented>({"activation", "function"},

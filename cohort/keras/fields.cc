@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/fields.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
+#include "cohort/keras/internal/unknown_fields.h"
 
 namespace cohort::keras {
 
@@ -69,10 +74,26 @@ void FieldReader::constant(const char* name, const Config& value) {
                               found->brief(), ", which is not there yet"));
 }
 
+namespace {
+thread_local bool t_unknown_fields_warn = false;
+}  // namespace
+
+UnknownFieldsWarn::UnknownFieldsWarn() : outer_(std::exchange(t_unknown_fields_warn, true)) {}
+UnknownFieldsWarn::~UnknownFieldsWarn() { t_unknown_fields_warn = outer_; }
+bool UnknownFieldsWarn::is_open() { return t_unknown_fields_warn; }
+
 void FieldReader::finish() const {
   std::vector<std::string> unknown;
-  for (const auto& member : config_.members()) {
-    if (std::ranges::find(known_, member.first) == known_.end()) unknown.push_back(member.first);
+  for (const auto& [name, value] : config_.members()) {
+    if (std::ranges::find(known_, name) != known_.end()) continue;
+    if (!UnknownFieldsWarn::is_open()) {
+      unknown.push_back(name);
+      continue;
+    }
+    // Of TensorFlow 2.13, in first layers, behind an InputLayer that says the same.
+    if (name == "batch_input_shape") continue;
+    COHORT_LOG(kWarning, "[", who_, ".from_config] ", name, " = ", value.brief(),
+               " is not known here and left out");
   }
   COHORT_CHECK_ARG(unknown.empty(), "[", who_, ".from_config] expected only ", join(known_, ", "),
                    ", got ", join(unknown, ", "), " as well");

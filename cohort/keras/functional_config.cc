@@ -418,6 +418,23 @@ Config Graph::node_config(const CallNode& node) const {
   return all;
 }
 
+namespace {
+// Layers are built for any batch; Keras's stateful ones ask for the size that the input declares.
+Config with_batch(const Config& shapes, const KerasTensor& inputs) {
+  if (!shapes.is_list() || shapes.list().empty()) return shapes;
+  Config::List list = shapes.list();
+  if (!inputs.is_tuple()) {
+    const Shape& declared = inputs.shape();
+    if (list[0].is_null() && !declared.empty() && declared[0] != kUnknownDim) list[0] = declared[0];
+    return list;
+  }
+  for (std::size_t i = 0; i < std::min(list.size(), inputs.size()); ++i) {
+    list[i] = with_batch(list[i], inputs[i]);
+  }
+  return list;
+}
+}  // namespace
+
 Config Graph::layers_config() const {
   Config::List list;
   for (const Layer& layer : operations_) {
@@ -430,6 +447,11 @@ Config Graph::layers_config() const {
     Config::List nodes;
     for (const CallNode* call : calls) nodes.push_back(node_config(*call));
     Config entry = layer.serialize();
+    Config* const build = entry.contains("build_config") ? &entry.at("build_config") : nullptr;
+    if (build != nullptr && build->is_object() && build->contains("input_shape") &&
+        !calls.empty()) {
+      build->set("input_shape", with_batch(build->at("input_shape"), calls[0]->inputs));
+    }
     entry.set("name", layer.name());
     entry.set("inbound_nodes", std::move(nodes));
     list.push_back(std::move(entry));

@@ -202,7 +202,10 @@ void build_as_told(LayerBase& layer, const Config& serialized) {
   const Config* shape = build == nullptr ? nullptr : build->find("input_shape");
   if (layer.built() || shape == nullptr || shape->is_null()) return;
   const ElementSpec spec = spec_of_shapes(*shape);
-  if (!spec.is_unknown()) layer.ensure_built_for(spec);
+  if (spec.is_unknown()) return;
+  // As it says, the batch included: who writes the layer again says so, too.
+  if (spec.is_leaf()) return layer.ensure_built(spec.leaf().shape);
+  layer.ensure_built_for(spec);
 }
 
 ElementSpec any_rows(const ElementSpec& spec) {

@@ -79,10 +79,22 @@ std::vector<WeightGroup> LayerBase::weight_groups() const {
   return std::move(groups.all);
 }
 
+namespace {
+
+// What a stateful recurrent layer remembers of the batch before is no weight: neither Keras nor
+// another model has a use for it. Checkpoints keep it.
+bool is_memory(const std::string& name, const Variable& variable) {
+  return name == "rnn_state" && variable.synchronization() == Synchronization::kOnRead &&
+         variable.aggregation() == Aggregation::kOnlyFirstReplica;
+}
+
+}  // namespace
+
 std::vector<Variable> LayerBase::stored_weights() const {
   std::vector<Variable> weights;
   for (const bool trainable : {true, false}) {
     for (const OwnWeight& weight : weights_) {
+      if (is_memory(weight.name, weight.variable)) continue;
       if (weight.trainable == trainable) weights.push_back(weight.variable);
     }
   }

@@ -177,7 +177,9 @@ void Model::compile(CompileOptions options) {
   const bool scales = options.auto_scale_loss && given && given.base().wrapped() == nullptr &&
                       dtype_policy().name() == "mixed_float16";
   if (scales) options.optimizer = LossScaleOptimizer(given);
-  compiled_ = std::make_unique<CompiledModel>(std::move(options), strategy_, output_names());
+  const std::unique_ptr<CompiledModel> before = std::exchange(
+      compiled_, std::make_unique<CompiledModel>(std::move(options), strategy_, output_names()));
+  if (before != nullptr) compiled_->take_updated(*before);
   if (scales) compiled_->scaled_optimizer = std::move(given);
   tracked_parts_grown();
 }

@@ -9,6 +9,7 @@
 #include "cohort/keras/internal/export_scope.h"
 #include "cohort/keras/internal/graph.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/unknown_fields.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/classes.h"
 #include "cohort/keras/layers/text_vectorization.h"
@@ -211,6 +212,7 @@ std::shared_ptr<Model> model_from_config(const Config& config) {
 }
 
 std::shared_ptr<Model> model_from_json(std::string_view text) {
+  const internal::UnknownFieldsWarn lenient;
   return model_from_config(Config::parse_json(text));
 }
 

@@ -276,7 +276,14 @@ StoredValues WeightsReader::named_values() const {
 std::size_t WeightsReader::optimizer_values() const {
   const auto found = groups_.find(kOptimizer);
   if (found == groups_.end()) return 0;
-  const std::size_t count = found->second.size();
+  std::size_t count = found->second.size();
+  // A LossScaleOptimizer has the values of the one inside among its own.
+  const auto inner = groups_.find(kInnerOptimizer);
+  if (inner != groups_.end()) {
+    const std::size_t inside = inner->second.size();
+    if (inside > kCountAndRate || inside > count) return count;
+    count -= inside;
+  }
   const auto first = found->second.find(0);
   if (count > kCountAndRate || first == found->second.end()) return count;
   // Of one that made no step, Keras has its count and rate alone, which a config has, too.

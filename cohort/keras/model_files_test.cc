@@ -14,6 +14,7 @@
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
+#include "cohort/keras/model_file.h"
 #include "cohort/keras/sequential.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"
@@ -212,6 +213,51 @@ TEST_F(ModelFiles, OfWeightsHaveTheOptimizersState) {
   other.load_weights(weights());
   EXPECT_TRUE(predicted(other).equal(before));
   EXPECT_EQ(other.optimizer().iterations().value().item<int64_t>(), 1);
+}
+
+// Before its first step Keras's optimizer has its count and rate alone, and a LossScaleOptimizer
+// also those of the one inside: there is no state that could get lost.
+TEST_F(ModelFiles, OfKerasSaveAScaledOptimizerBeforeItsFirstStep) {
+  Sequential model = compiled(LossScaleOptimizer(Adam({.learning_rate = 0.5})));
+  const auto write = [&](int64_t steps) {
+    const Variable count(scalar(steps, kInt64), {.name = "iteration", .trainable = false});
+    const Variable rate(0.5F, {.name = "learning_rate", .trainable = false});
+    std::vector<WeightGroup> groups = model.weight_groups();
+    groups.push_back({"optimizer", "loss_scale_optimizer", {count, rate, count, rate}});
+    groups.push_back({"optimizer/inner_optimizer", "adam", {count, rate}});
+    internal::write_model_file(file(), model.serialize().to_json(),
+                               internal::hdf5_of(groups, internal::read_values(groups)));
+  };
+  write(0);
+  const auto read = load_model(file());
+  EXPECT_TRUE(predicted(*read).equal(predicted(model)));
+  EXPECT_EQ(read->optimizer().base().class_name(), "LossScaleOptimizer");
+  EXPECT_EQ(losses(*read, 2), losses(model, 2));
+  write(3);  // without the moments of its steps
+  expect_error<InvalidArgument>({"optimizer: 4 values in the file"}, [&] { load_model(file()); });
+}
+
+// A stateful layer's states are none of Keras's weights, and its batch is one that Keras has to be
+// told.
+TEST_F(ModelFiles, OfStatefulLayersHaveTheirBatchAndNotTheirStates) {
+  const KerasTensor x = Input({3, 2}, {.batch_size = 2});
+  const auto make = [&] { return Model(x, LSTM(2, {.stateful = true, .name = "lstm"})(x)); };
+  Model model = make();
+  model.save_weights(weights());
+  const Tensor rows = arange(12, kFloat32).reshape({2, 3, 2}) / 12;
+  const Tensor first = model(rows);
+  EXPECT_FALSE(model(rows).equal(first));
+  model.load_weights(weights());
+  model.save(file());
+  const Config layer = model.serialize().at("config").at("layers").list().at(1);
+  EXPECT_EQ(layer.at("build_config").at("input_shape"), Config(Config::List{2, 3, 2}));
+  std::string paths;
+  const Hdf5Reader saved("test", "m", ZipReader("test", file()).read("model.weights.h5"));
+  for (const auto& array : saved.arrays()) paths += array.first + " ";
+  EXPECT_EQ(paths, "layers/lstm/cell/vars/0 layers/lstm/cell/vars/1 layers/lstm/cell/vars/2 ");
+  const auto read = load_model(file());
+  EXPECT_TRUE((*read)(rows).equal(first));
+  EXPECT_EQ(read->to_json(), model.to_json());
 }
 
 struct Own : Model {

@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/internal/export_scope.h"
+#include "cohort/keras/internal/unknown_fields.h"
 #include "cohort/keras/internal/weights_to_come.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/model_assets.h"
@@ -75,9 +76,9 @@ std::shared_ptr<Model> model_of_file(const std::string& path, const Facts& facts
     throw DataLoss(str_cat("[load_model] ", path, ": config.json is damaged: ", error.what()));
   }
   if (!options.compile && config.is_object()) config.set("compile_config", Config::object());
-  if (std::stoul(facts.at(kOptimizerValues)) > 0) {
-    scale_as_in_file(config, facts.at(kIsScaled) == "1");
-  }
+  const bool is_scaled = facts.at(kIsScaled) == "1";
+  if (is_scaled || std::stoul(facts.at(kOptimizerValues)) > 0) scale_as_in_file(config, is_scaled);
+  const internal::UnknownFieldsWarn lenient;
   return model_from_config(config);
 }
 

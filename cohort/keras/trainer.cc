@@ -17,6 +17,7 @@
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/internal/leaves.h"
 #include "cohort/keras/interrupt.h"
+#include "cohort/keras/metrics/internal/updated_metrics.h"
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/remote_steps.h"
 #include "cohort/keras/step_capture.h"
@@ -291,6 +292,7 @@ void Trainer::execute(Mode mode) {
     const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
     LoggedStep& step = compiled_->steps[replica];
     const RunningStep running(step);
+    const UpdatedMetrics listed(step.updated);
     for (std::size_t i = 0; i < batches_.size(); ++i) {
       const Element& part = batches_[i][replica];
       step.global_rows = global_rows_[i];

@@ -44,6 +44,9 @@ void Trainer::build_for_workers(const keras::DataSource& data, const ElementSpec
 }
 
 void Trainer::reach_workers(Mode mode) {
+  COHORT_CHECK_ARG(!compiled_->options.run_eagerly, "[", operation_,
+                   "] run_eagerly = true is not allowed with a ParameterServerStrategy: workers "
+                   "make the steps; compile the model without it");
   const auto weights = model_.trainable_variables();
   const bool trains = mode == Mode::kTrain && !weights.empty();
   if (trains) compiled_->options.optimizer.build(weights);
@@ -131,7 +134,8 @@ Logs Trainer::test_on_workers(InputStream& input, const CallbackList& callbacks,
 
 void Trainer::begin_steps(Mode mode, const Tensor& class_weights) {
   compiled_ = &model_.checked(operation_);
-  compiled_->reset_metrics();
+  // What a step logs of the model's own is sent as it is, and is to be of more than these steps.
+  compiled_->reset_compiled_metrics();
   class_weights_ = class_weights;
   mode_ = mode;
   steps_ = 0;

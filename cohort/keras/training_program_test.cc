@@ -101,12 +101,52 @@ TEST_P(TrainStepOn, ShowsWhatOneReplicaWouldShow) {
   const Tensor x = arange(9, kFloat32).unsqueeze(1);
   const Logs one = model.train_on_batch(x.narrow(0, 0, 5), zeros({5, 1}));
   expect([&](const char* name) { return one.number(name); }, 0, 5);
-  model.mae.reset_state();
   // Two batches, of 6 rows and of 3: the last one's values, but all of a metric.
   const Dataset data = Dataset::from_tensor_slices({x, zeros({9, 1})}).batch(6);
   const History history = model.fit(data, {.verbose = kSilent});
   expect([&](const char* name) { return history[name][0]; }, 6, 3);
   EXPECT_NEAR(history["mine"][0], 4, 1e-5);
+}
+
+// Tells a metric of its own in training, and another one in tests; one as a number.
+struct Teller : Model {
+  Layer flat = Flatten();
+  metrics::MeanAbsoluteError trained = metrics::MeanAbsoluteError("trained");
+  Mean tested = Mean("tested");
+  Teller() { track(flat); }
+  Tensor call(const Tensor& x, const CallArgs& args) override { return flat(x, args); }
+  Logs train_step(const Element& batch) override {
+    trained.update_state(batch[1].tensor(), (*this)(batch[0].tensor()));
+    return {{"trained", trained}};
+  }
+  Logs test_step(const Element& batch) override {
+    tested.update_state((*this)(batch[0].tensor()));
+    return {{"tested", [this] { return tested.result(); }}};
+  }
+};
+
+TEST_P(TrainStepOn, AModelsOwnMetricsBeginAnewInEachEpochAndEvaluation) {
+  const Strategy strategy = strategy_of(GetParam());
+  const auto scope = strategy.scope();
+  Teller model;
+  const auto compile = [&] { model.compile({.optimizer = SGD(), .loss = "mse"}); };
+  const auto rows = [](double value) -> Tensor { return ones({6, 1}) * value; };
+  const auto data = [&](const Tensor& x) {
+    return Dataset::from_tensor_slices({x, zeros({x.size(0), 1})}).batch(3);
+  };
+  compile();
+  // Two steps of ones, then two of threes: a mean of both epochs would be 2.
+  const History history = model.fit(
+      data(concat(std::vector{rows(1), rows(3)})),
+      {.epochs = 2, .validation_data = data(rows(5)), .verbose = kSilent, .steps_per_epoch = 2});
+  EXPECT_EQ(history["trained"], (std::vector<double>{1, 3}));
+  EXPECT_EQ(history["val_tested"], (std::vector<double>{5, 5}));
+  EXPECT_EQ(model.evaluate(data(rows(7)), {.verbose = kSilent}).number("tested"), 7);
+  EXPECT_EQ(model.train_on_batch(rows(9), zeros({6, 1})).number("trained"), 9);
+  compile();
+  EXPECT_EQ(model.fit(data(rows(11)), {.verbose = kSilent})["trained"][0], 11);
+  model.reset_metrics();
+  EXPECT_EQ(model.trained.result().item<double>(), 0);
 }
 
 // Remembers the rows of each replica's part.

@@ -177,7 +177,16 @@ Config DeclaredInput::get_config() const {
 std::shared_ptr<DeclaredInput> DeclaredInput::from_config(const Config& config) {
   const Config* dtype = config.find("dtype");
   if (dtype != nullptr && *dtype == "string") return DeclaredTextInput::from_config(config);
-  return std::make_shared<DeclaredInput>(options_of<InputLayerConfig>(config, "InputLayer"));
+  Config now = config;
+  // What TensorFlow 2.13 to 2.15 call it.
+  if (const Config* shape = config.find("batch_input_shape");
+      shape != nullptr && !config.contains("batch_shape")) {
+    now = Config::object();
+    for (const auto& [name, value] : config.members()) {
+      now.set(name == "batch_input_shape" ? "batch_shape" : name, value);
+    }
+  }
+  return std::make_shared<DeclaredInput>(options_of<InputLayerConfig>(now, "InputLayer"));
 }
 
 Flatten::Flatten(FlattenOptions options)

@@ -6,6 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/strategy.h"
 #include "cohort/variables/step_undo.h"
 
 namespace cohort::keras {
@@ -31,7 +32,9 @@ void RecurrentBase::build(const Shape& input_shape) {
   step.erase(step.begin() + 1);
   cell_->ensure_built(step);
   set_input_spec({.rank = static_cast<int64_t>(input_shape.size())});
-  if (modes_.stateful && step[0] > 0) make_states(cell_->state_shapes(step));
+  // Several replicas have parts of the batch: the first call says of which size.
+  const bool is_whole = get_strategy().num_replicas_in_sync() == 1;
+  if (modes_.stateful && step[0] > 0 && is_whole) make_states(cell_->state_shapes(step));
 }
 
 void RecurrentBase::make_states(const std::vector<Shape>& shapes) {

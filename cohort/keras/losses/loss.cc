@@ -77,6 +77,8 @@ Config Loss::serialize() const {
 Loss Loss::deserialize(const Config& config) {
   if (config.is_null()) return {};
   if (config.is_text()) return config.text();
+  // Keras's form of a function.
+  if (config.is_object() && config.text("class_name") == "function") return config.text("config");
   return std::static_pointer_cast<LossBase>(internal::class_table<LossBase>().deserialize(config));
 }
 

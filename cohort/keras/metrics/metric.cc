@@ -3,11 +3,15 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/dtype_policy.h"
 #include "cohort/keras/internal/torch_errors.h"
+#include "cohort/keras/metrics/internal/updated_metrics.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/step_undo.h"
@@ -59,6 +63,8 @@ Config Metric::serialize() const {
 
 Metric Metric::deserialize(const Config& config) {
   if (config.is_text()) return config.text();
+  // Keras's form of a function.
+  if (config.is_object() && config.text("class_name") == "function") return config.text("config");
   return std::static_pointer_cast<MetricBase>(
       internal::class_table<MetricBase>().deserialize(config));
 }
@@ -123,6 +129,7 @@ MetricBase& Metric::base() const {
 MetricBase& Metric::writable() const {
   MetricBase& metric = base();
   check_place(metric);
+  internal::UpdatedMetrics::note(*this);
   return metric;
 }
 
@@ -152,6 +159,33 @@ void Metric::update_state(const Tensor& values) const {
       "\", got one tensor: only means and sums of values (keras::Mean, keras::Sum) take that");
   update_state({}, values, {});
 }
+
+namespace internal {
+
+namespace {
+thread_local std::vector<keras::Metric>* t_updated = nullptr;
+}  // namespace
+
+UpdatedMetrics::UpdatedMetrics(std::vector<keras::Metric>& list)
+    : outer_(std::exchange(t_updated, &list)) {}
+UpdatedMetrics::~UpdatedMetrics() { t_updated = outer_; }
+
+void UpdatedMetrics::note(const keras::Metric& metric) {
+  if (t_updated == nullptr) return;
+  for (const keras::Metric& known : *t_updated) {
+    if (&known.base() == &metric.base()) return;
+  }
+  t_updated->push_back(metric);
+}
+
+void add_metrics(const std::vector<keras::Metric>& more, std::vector<keras::Metric>& list) {
+  for (const keras::Metric& metric : more) {
+    const auto is_it = [&](const keras::Metric& known) { return &known.base() == &metric.base(); };
+    if (std::ranges::none_of(list, is_it)) list.push_back(metric);
+  }
+}
+
+}  // namespace internal
 
 Tensor Metric::result() const {
   const at::NoGradGuard no_grad;
