@@ -19,7 +19,7 @@ namespace {
 using namespace update_rules;  // NOLINT(google-build-using-namespace): the rules, by their names
 
 // As the sender has it in memory: another version, or another order of bytes, reads as another one.
-constexpr uint64_t kMark = 0x0004'5350'5f48'4f43;  // "COH_PS", version 4
+constexpr uint64_t kMark = 0x0005'5350'5f48'4f43;  // "COH_PS", version 5
 constexpr std::size_t kMostHeaderBytes = std::size_t{1} << 20;
 constexpr uint64_t kMostAxes = 64;
 
