@@ -27,7 +27,8 @@ namespace cohort::internal::variables {
 class FusedUpdate final : public Updater {
  public:
   /// Errors: InvalidArgument for variables of different strategies, frozen ones, a variable listed
-  ///         twice, or a dtype other than float32 and float64.
+  ///         twice, or a dtype other than float32, float64, float16 and bfloat16 (see
+  ///         rounded_update.h); Unimplemented for these two on other devices than CPUs.
   explicit FusedUpdate(std::vector<Variable> variables, UpdaterOptions options = {});
   ~FusedUpdate() override;
 

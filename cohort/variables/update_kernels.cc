@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/intra_op.h"
+#include "cohort/variables/rounded_update.h"
 
 namespace cohort::internal::variables {
 namespace {
@@ -43,8 +44,8 @@ template <class T>
 void update_some_rows(const RowsUpdate& table, const update_rules::Rule& rule, std::size_t begin,
                       std::size_t end, const update_rules::UpdateOptions& how) {
   const T* const gradients = reinterpret_cast<const T*>(table.gradients) + begin * table.width;
-  update_rules::fused_update_rows<T>(rule, target_of<T>(table), gradients,
-                                     table.rows.subspan(begin, end - begin), table.width, how);
+  apply_rows<T>(rule, target_of<T>(table), gradients, table.rows.subspan(begin, end - begin),
+                table.width, how);
 }
 
 template <class T>
@@ -56,20 +57,20 @@ void update_part(const RangeUpdate& range, const update_rules::Rule& rule, std::
     target.from_slots[s] = reinterpret_cast<const T*>(range.from_slots[s]);
   }
   const auto from = typed<T>(range.sources);
-  update_rules::fused_update<T>(rule, target, {from.data(), from.size()}, begin, end, how);
+  apply_elements<T>(rule, target, {from.data(), from.size()}, begin, end, how);
 }
 
 template <class T>
 double squares(std::span<const std::byte* const> sources, std::size_t begin, std::size_t end) {
   const auto from = typed<T>(sources);
-  return update_rules::sum_of_squares<T>({from.data(), from.size()}, begin, end);
+  return squares_of_elements<T>({from.data(), from.size()}, begin, end);
 }
 
 template <class T>
 void block_squares(std::span<const std::byte* const> sources, std::size_t size, std::size_t first,
                    std::span<double> out) {
   const auto from = typed<T>(sources);
-  update_rules::block_square_sums<T>({from.data(), from.size()}, size, first, out);
+  block_squares_of_elements<T>({from.data(), from.size()}, size, first, out);
 }
 
 struct WrittenRule {
@@ -98,8 +99,8 @@ class CpuUpdateKernels final : public UpdateKernels {
   void update_by(const RangeUpdate& range, const update_rules::Rule& rule,
                  const update_rules::UpdateOptions& how) const {
     const auto part = [&](std::size_t begin, std::size_t end) {
-      range.dtype == kFloat32 ? update_part<float>(range, rule, begin, end, how)
-                              : update_part<double>(range, rule, begin, end, how);
+      with_trained_type(range.dtype,
+                        [&]<class T>(T) { update_part<T>(range, rule, begin, end, how); });
     };
     const std::size_t size = range.end - range.begin;
     const int threads = threads_for(size);
@@ -116,8 +117,8 @@ class CpuUpdateKernels final : public UpdateKernels {
   void update_rows(const RowsUpdate& table, const update_rules::Rule& rule,
                    const update_rules::UpdateOptions& how) override {
     const auto part = [&](std::size_t begin, std::size_t end) {
-      table.dtype == kFloat32 ? update_some_rows<float>(table, rule, begin, end, how)
-                              : update_some_rows<double>(table, rule, begin, end, how);
+      with_trained_type(table.dtype,
+                        [&]<class T>(T) { update_some_rows<T>(table, rule, begin, end, how); });
     };
     const std::size_t count = table.rows.size();
     const int threads = threads_for(count * table.width);
@@ -131,14 +132,12 @@ class CpuUpdateKernels final : public UpdateKernels {
 
   double sum_of_squares(DType dtype, std::span<const std::byte* const> sources, std::size_t begin,
                         std::size_t end) override {
-    return dtype == kFloat32 ? squares<float>(sources, begin, end)
-                             : squares<double>(sources, begin, end);
+    return with_trained_type(dtype, [&]<class T>(T) { return squares<T>(sources, begin, end); });
   }
 
   void block_square_sums(DType dtype, std::span<const std::byte* const> sources, std::size_t size,
                          std::size_t first, std::span<double> out) override {
-    dtype == kFloat32 ? block_squares<float>(sources, size, first, out)
-                      : block_squares<double>(sources, size, first, out);
+    with_trained_type(dtype, [&]<class T>(T) { block_squares<T>(sources, size, first, out); });
   }
 };
 

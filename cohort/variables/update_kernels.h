@@ -18,7 +18,7 @@ namespace cohort::internal::variables {
 /// Elements [begin, end) of parameters, slots and every replica's gradients; addresses are the
 /// device's, of element 0. The slots that the rule does not use are null.
 struct RangeUpdate {
-  DType dtype = kFloat32;  ///< Or kFloat64.
+  DType dtype = kFloat32;  ///< Or kFloat64; on CPUs also kFloat16 and kBFloat16.
   std::byte* parameters = nullptr;
   std::array<std::byte*, update_rules::kMaxSlots> slots = {};
   /// As update_rules::Target's: where the old values are; null: in place. On CPUs alone.
@@ -34,7 +34,7 @@ struct RangeUpdate {
 
 /// Some rows of a table, each once; addresses are the device's, of the table's first element.
 struct RowsUpdate {
-  DType dtype = kFloat32;  ///< Or kFloat64.
+  DType dtype = kFloat32;  ///< As RangeUpdate's.
   std::byte* parameters = nullptr;
   std::array<std::byte*, update_rules::kMaxSlots> slots = {};
   const std::byte* gradients = nullptr;  ///< Of the rows alone, one behind the other.

@@ -12,6 +12,7 @@
 #include "cohort/coordinator/parameters/remote_table.h"
 #include "cohort/coordinator/parameters/remote_variable.h"
 #include "cohort/update_rules/update.h"
+#include "cohort/variables/rounded_update.h"
 
 namespace cohort::internal::coordinator {
 namespace {
@@ -20,12 +21,10 @@ constexpr const char* kApply = "[optimizer.apply_gradients] ";
 
 double squares_of(const Tensor& contiguous) {
   const auto size = static_cast<std::size_t>(contiguous.numel());
-  if (contiguous.scalar_type() == kFloat32) {
-    const float* const sources[] = {contiguous.const_data_ptr<float>()};
-    return update_rules::sum_of_squares<float>(sources, 0, size);
-  }
-  const double* const sources[] = {contiguous.const_data_ptr<double>()};
-  return update_rules::sum_of_squares<double>(sources, 0, size);
+  return variables::with_trained_type(contiguous.scalar_type(), [&]<class T>(T) {
+    const T* const sources[] = {contiguous.const_data_ptr<T>()};
+    return variables::squares_of_elements<T>(sources, 0, size);
+  });
 }
 
 }  // namespace
@@ -45,8 +44,9 @@ RemoteUpdater::RemoteUpdater(std::shared_ptr<RemoteVariables> store,
     const variables::VariableImpl::Description& d = v.description();
     COHORT_CHECK_ARG(d.trainable, "[optimizer] expected trainable variables, got ",
                      variables::label(v));
-    COHORT_CHECK_ARG(d.dtype == kFloat32 || d.dtype == kFloat64,
-                     "[optimizer] expected variables of float32 or float64, got ",
+    COHORT_CHECK_ARG(variables::is_trained(d.dtype),
+                     "[optimizer] expected variables of float32, float64, float16 or bfloat16, "
+                     "got ",
                      variables::label(v), " of ", dtype_name(d.dtype));
     COHORT_CHECK_ARG(index_.emplace(&v, i).second, "[optimizer] expected each variable once, got ",
                      variables::label(v), " twice");

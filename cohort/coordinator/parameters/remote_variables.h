@@ -63,7 +63,7 @@ class RemoteVariables final : public variables::ParameterStore,
   /// One that somebody has made. Errors: InvalidArgument if nobody has.
   Variable bind(const std::string& name, bool trainable = true);
   /// Errors: InvalidArgument for variables of others, frozen ones, one listed twice, and a dtype
-  ///         other than float32 and float64; Unimplemented as the text says.
+  ///         other than float32, float64, float16 and bfloat16; Unimplemented as the text says.
   std::shared_ptr<variables::Updater> make_updater(std::vector<Variable> variables,
                                                    variables::UpdaterOptions options) override;
   std::string owner() const override { return options_.owner; }

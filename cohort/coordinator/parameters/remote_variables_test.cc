@@ -215,26 +215,28 @@ std::vector<Step> all_steps() {
 struct Trained {
   std::vector<Numbers> values, slots;
 };
-Trained train(const Strategy& strategy, const Step& step, variables::UpdaterOptions options) {
+Trained train(const Strategy& strategy, const Step& step, variables::UpdaterOptions options,
+              DType dtype = kFloat32) {
   const auto scope = strategy.scope();
-  const Tensor numbers_of = (arange(50).to(kFloat32) * 0.37).sin();
+  const Tensor numbers_of = (arange(50).to(kFloat32) * 0.37).sin().to(dtype);
   const Variable dense(numbers_of.reshape({25, 2}), {.name = "dense"});
   const Variable table(numbers_of.reshape({10, 5}), {.name = "table"});
   options.slot_initial = step.slots;
   const std::vector<Variable> variables = {dense, table};
   const auto updater = strategy.extended().parameter_store()->make_updater(variables, options);
   for (int i = 1; i <= 3; ++i) {
-    const Tensor g = (arange(50).to(kFloat32) * i).cos().reshape({25, 2});
-    const IndexedSlices rows{.values = (arange(20).to(kFloat32) + i).reshape({4, 5}) * 0.1,
+    const Tensor g = (arange(50).to(kFloat32) * i).cos().reshape({25, 2}).to(dtype);
+    const Tensor values = (arange(20).to(kFloat32) + i).reshape({4, 5}) * 0.1;
+    const IndexedSlices rows{.values = values.to(dtype),
                              .indices = tensor({7, 2, 7, 9}, kInt64),
                              .dense_shape = {10, 5}};
     updater->apply({{g, dense}, {rows, table}}, step.rule, 0.01);
   }
   Trained out;
   for (std::size_t v = 0; v < variables.size(); ++v) {
-    out.values.push_back(numbers(variables[v]));
+    out.values.push_back(numbers(variables[v].value().to(kFloat32)));
     for (int s = 0; s < updater->slot_count(); ++s)
-      out.slots.push_back(numbers(updater->slot(v, s)));
+      out.slots.push_back(numbers(updater->slot(v, s).to(kFloat32)));
   }
   return out;
 }
@@ -254,6 +256,22 @@ TEST(RemoteVariables, UpdateAsVariablesOfOneProcess) {
         const Trained there = train(strategy, step, options);
         EXPECT_EQ(there.values, here.values) << step.rule.index() << " in " << shards;
         EXPECT_EQ(there.slots, here.slots) << step.rule.index() << " in " << shards;
+      }
+    }
+  }
+}
+
+TEST(RemoteVariables, OfNarrowDTypesUpdateAsVariablesOfOneProcess) {
+  const TestServers test(2);
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    for (const Step& step : all_steps()) {
+      for (const variables::UpdaterOptions& options :
+           {variables::UpdaterOptions{}, {.clipnorm = 0.7, .lazy_rows = true}}) {
+        const Trained here = train(OneDeviceStrategy("CPU:0"), step, options, dtype);
+        const Strategy strategy = test.coordinator(fixed_shards_partitioner(3));
+        const Trained there = train(strategy, step, options, dtype);
+        EXPECT_EQ(there.values, here.values) << step.rule.index() << " " << dtype_name(dtype);
+        EXPECT_EQ(there.slots, here.slots) << step.rule.index() << " " << dtype_name(dtype);
       }
     }
   }

@@ -12,6 +12,7 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/float_mode.h"
 #include "cohort/variables/internal/scatter.h"
+#include "cohort/variables/rounded_update.h"
 
 namespace cohort::internal::coordinator {
 namespace {
@@ -228,8 +229,9 @@ std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
 }
 
 void StoredParameter::check_slots(const UpdateStep& step) const {
-  COHORT_CHECK_ARG(dtype_ == kFloat32 || dtype_ == kFloat64,
-                   "[optimizer.apply_gradients] expected a variable of float32 or float64, got \"",
+  COHORT_CHECK_ARG(variables::is_trained(dtype_),
+                   "[optimizer.apply_gradients] expected a variable of float32, float64, float16 "
+                   "or bfloat16, got \"",
                    name_, "\" of ", dtype_name(dtype_));
   const auto found = slots_.find(step.slots);
   const std::size_t has = found == slots_.end() ? 0 : found->second.values.size();
@@ -266,8 +268,8 @@ void StoredParameter::update_blocks(const UpdateStep& step, RowRange range,
     const auto size = static_cast<std::size_t>(range.count * width_);
     if (const T* const numbers = gradient.in_place<T>(size)) {
       const T* const sources[] = {numbers};
-      return update_rules::fused_update<T>(step.rule, from(range.first * width_), sources, 0, size,
-                                           step.how);
+      return variables::apply_elements<T>(step.rule, from(range.first * width_), sources, 0, size,
+                                          step.how);
     }
   }
   const int64_t block_rows = rows == nullptr ? 1 : std::max<int64_t>(1, kBlockElements / width_);
@@ -287,8 +289,8 @@ void StoredParameter::update_blocks(const UpdateStep& step, RowRange range,
         gradient.read(numbers.data() + ((*rows)[next] - first) * width_, row_bytes_);
       }
     }
-    update_rules::fused_update<T>(step.rule, from(begin), sources, 0,
-                                  static_cast<std::size_t>(size), step.how);
+    variables::apply_elements<T>(step.rule, from(begin), sources, 0, static_cast<std::size_t>(size),
+                                 step.how);
   }
 }
 
@@ -298,7 +300,7 @@ void StoredParameter::update_named_rows(const UpdateStep& step, const std::vecto
   const update_rules::Target<T> all = target<T>(step);
   const auto width = static_cast<std::size_t>(width_);
   if (const T* const numbers = gradient.in_place<T>(rows.size() * width)) {
-    return update_rules::fused_update_rows<T>(step.rule, all, numbers, rows, width, step.how);
+    return variables::apply_rows<T>(step.rule, all, numbers, rows, width, step.how);
   }
   const std::size_t block =
       std::max<std::size_t>(1, static_cast<std::size_t>(kBlockElements) / width);
@@ -306,8 +308,8 @@ void StoredParameter::update_named_rows(const UpdateStep& step, const std::vecto
   for (std::size_t at = 0; at < rows.size(); at += block) {
     const std::size_t count = std::min(block, rows.size() - at);
     gradient.read(numbers.data(), count * row_bytes_);
-    update_rules::fused_update_rows<T>(step.rule, all, numbers.data(), {rows.data() + at, count},
-                                       width, step.how);
+    variables::apply_rows<T>(step.rule, all, numbers.data(), {rows.data() + at, count}, width,
+                             step.how);
   }
 }
 
@@ -322,10 +324,15 @@ void StoredParameter::update(const UpdateStep& step, RowRange range, PayloadRead
 
 void StoredParameter::apply(const UpdateStep& step, RowRange range, PayloadReader& gradient) {
   own_updated(step);
-  if (dtype_ == kFloat32) {
-    update_blocks<float>(step, range, nullptr, gradient);
-  } else {
-    update_blocks<double>(step, range, nullptr, gradient);
+  switch (dtype_) {
+    case kFloat64:
+      return update_blocks<double>(step, range, nullptr, gradient);
+    case kFloat16:
+      return update_blocks<c10::Half>(step, range, nullptr, gradient);
+    case kBFloat16:
+      return update_blocks<c10::BFloat16>(step, range, nullptr, gradient);
+    default:
+      return update_blocks<float>(step, range, nullptr, gradient);
   }
 }
 
@@ -345,17 +352,27 @@ void StoredParameter::update_rows(const UpdateStep& step, RowRange range,
   apply_rows(step, range, rows, others_too, gradient);
 }
 
+template <class T>
+void StoredParameter::apply_rows_of(const UpdateStep& step, RowRange range,
+                                    const std::vector<int64_t>& rows, bool others_too,
+                                    PayloadReader& gradient) {
+  others_too ? update_blocks<T>(step, range, &rows, gradient)
+             : update_named_rows<T>(step, rows, gradient);
+}
+
 void StoredParameter::apply_rows(const UpdateStep& step, RowRange range,
                                  const std::vector<int64_t>& rows, bool others_too,
                                  PayloadReader& gradient) {
   own_updated(step);
-  const bool is_float = dtype_ == kFloat32;
-  if (others_too) {
-    is_float ? update_blocks<float>(step, range, &rows, gradient)
-             : update_blocks<double>(step, range, &rows, gradient);
-  } else {
-    is_float ? update_named_rows<float>(step, rows, gradient)
-             : update_named_rows<double>(step, rows, gradient);
+  switch (dtype_) {
+    case kFloat64:
+      return apply_rows_of<double>(step, range, rows, others_too, gradient);
+    case kFloat16:
+      return apply_rows_of<c10::Half>(step, range, rows, others_too, gradient);
+    case kBFloat16:
+      return apply_rows_of<c10::BFloat16>(step, range, rows, others_too, gradient);
+    default:
+      return apply_rows_of<float>(step, range, rows, others_too, gradient);
   }
 }
 

@@ -143,6 +143,9 @@ class StoredParameter {
   template <class T>
   void update_named_rows(const UpdateStep& step, const std::vector<int64_t>& rows,
                          PayloadReader& gradient) COHORT_REQUIRES(mutex_);
+  template <class T>
+  void apply_rows_of(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,
+                     bool others_too, PayloadReader& gradient) COHORT_REQUIRES(mutex_);
   void apply(const UpdateStep& step, RowRange range, PayloadReader& gradient)
       COHORT_REQUIRES(mutex_);
   void apply_rows(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,

@@ -34,6 +34,19 @@ OPTIMIZERS = [
            adam_weight_decay=None, exclude_embeddings=False, clipvalue=0.5, name="x"),
     O.Muon(0.125, exclude_layers=["kernel"], name="x"),
 ]
+# Of float16 and bfloat16, whose numbers the constants are: Keras rounds these, too, where Cohort
+# computes with them in float32, so that bfloat16's beta_2 of 0.999 would be 1.
+NARROW = [
+    lambda: O.SGD(0.125, name="x"), lambda: O.SGD(0.125, momentum=0.875, nesterov=True, weight_decay=0.125, name="x"),
+    lambda: O.Adam(0.0625, beta_1=0.875, beta_2=0.96875, name="x"),
+    lambda: O.AdamW(0.0625, beta_1=0.875, beta_2=0.96875, weight_decay=0.125, clipvalue=0.5, name="x"),
+    lambda: O.RMSprop(0.0625, rho=0.875, momentum=0.5, name="x"), lambda: O.Adagrad(0.25, name="x"),
+    lambda: O.Adadelta(1.0, rho=0.875, name="x"), lambda: O.Adamax(0.0625, beta_1=0.875, beta_2=0.96875, name="x"),
+    lambda: O.Nadam(0.0625, beta_1=0.875, beta_2=0.96875, name="x"),
+    lambda: O.Lion(0.0625, beta_1=0.875, beta_2=0.96875, global_clipnorm=1.0, name="x"),
+    lambda: O.SGD(0.125, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2, name="x"),
+    lambda: O.SGD(0.25, gradient_accumulation_steps=2, name="x"),
+]
 SCHEDULES = [
     S.CosineDecayRestarts(0.5, 10), S.CosineDecayRestarts(0.5, 4, t_mul=1.0, m_mul=0.5, alpha=0.25),
     S.CosineDecayRestarts(0.25, 3, t_mul=1.5, m_mul=0.75),
@@ -47,18 +60,19 @@ def numbers(x):
             "data": [float(f"{v:.9g}") for v in x.reshape(-1).tolist()]}
 
 
-def optimizer_record(optimizer):
-    start = {n: np.round(RNG.normal(size=s), 3) for n, s in SHAPES.items()}
-    variables = [keras.Variable(w, name=n.replace("/", "_"), dtype="float32")
+def optimizer_record(optimizer, dtype="float32", rng=RNG):
+    start = {n: np.round(rng.normal(size=s), 3) for n, s in SHAPES.items()}
+    variables = [keras.Variable(w, name=n.replace("/", "_"), dtype=dtype)
                  for n, w in start.items()]
     steps = []
     for _ in range(STEPS):
-        gradients = [np.round(RNG.normal(size=s), 3).astype("float32") for s in SHAPES.values()]
-        optimizer.apply([keras.ops.convert_to_tensor(g) for g in gradients], variables)
+        gradients = [np.round(rng.normal(size=s), 3).astype("float32") for s in SHAPES.values()]
+        optimizer.apply([keras.ops.convert_to_tensor(g, dtype=dtype) for g in gradients], variables)
         steps.append({"gradients": [numbers(g) for g in gradients],
                       "weights": [numbers(v.numpy()) for v in variables]})
     return {"config": keras.saving.serialize_keras_object(optimizer), "names": list(SHAPES),
-            "start": [numbers(w) for w in start.values()], "steps": steps}
+            "start": [numbers(w) for w in start.values()], "steps": steps,
+            **({} if dtype == "float32" else {"dtype": dtype})}
 
 
 def regularizer_record(regularizer):
@@ -70,6 +84,8 @@ def regularizer_record(regularizer):
 def main():
     golden = {
         "optimizers": [optimizer_record(o) for o in OPTIMIZERS],
+        "narrow": [optimizer_record(make(), dtype, np.random.default_rng(4))
+                   for dtype in ("float16", "bfloat16") for make in NARROW],
         "schedules": [{"config": keras.saving.serialize_keras_object(s),
                        "rates": [float(f"{float(s(i)):.9g}") for i in range(30)]}
                       for s in SCHEDULES],

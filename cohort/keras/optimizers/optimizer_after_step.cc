@@ -18,6 +18,15 @@ using cohort::internal::runtime::ReplicaGroup;
 
 namespace {
 
+// As an update of float16 and bfloat16: computed in float32, rounded once.
+void move_average(Tensor& mean, const Tensor& now, double momentum) {
+  if (mean.element_size() >= 4) {
+    mean.mul_(momentum).add_(now, 1 - momentum);
+  } else {
+    mean.copy_(mean.to(kFloat32).mul_(momentum).add_(now.to(kFloat32), 1 - momentum));
+  }
+}
+
 int own_replica() { return std::max(0, current_replica()); }
 
 std::vector<std::size_t> union_of(Brought<std::vector<std::size_t>> lists) {
@@ -53,7 +62,7 @@ void OptimizerBase::average(int64_t updates_before) {
         continue;
       }
       Tensor& mean = averages_[i].impl().leaf_of(replica).tensor;
-      mean.mul_(momentum).add_(variable.value(), 1 - momentum);
+      move_average(mean, variable.value(), momentum);
       if (overwrites) variable.assign(mean);
     }
   });

@@ -18,6 +18,9 @@
 namespace cohort::keras {
 namespace {
 
+// float16 and bfloat16 are computed with in float32 and rounded when they are written.
+Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(kFloat32) : x; }
+
 double norm_of(const Tensor& x) { return std::sqrt(x.square().sum(kFloat64).item<double>()); }
 double rms_of(const Tensor& x) { return std::sqrt(x.square().mean(kFloat64).item<double>()); }
 
@@ -55,7 +58,7 @@ class WholeVariableOptimizer : public OptimizerBase {
 
   void update(const Variable& variable, const Gradient& gradient) final {
     const std::size_t i = index_of(variable);
-    Tensor g = gradient.as_tensor().to(variable.dtype());
+    Tensor g = widened(gradient.as_tensor().to(variable.dtype()));
     const double scale = scales_[this_replica()].value;
     if (scale != 1) g = g * scale;
     if (const auto norm = internal::clip_of(options_.clipnorm)) {
@@ -63,7 +66,7 @@ class WholeVariableOptimizer : public OptimizerBase {
     }
     if (const auto most = internal::clip_of(options_.clipvalue)) g = g.clamp(-*most, *most);
     const double rate = learning_rate();
-    Tensor w = variable.value();
+    Tensor w = widened(variable.value());
     if (const auto decay = decay_of(i)) w = w - w * (*decay * rate);
     variable.assign(stepped(i, w, g, rate, step() + 1));
   }
@@ -110,7 +113,7 @@ class WholeVariableOptimizer : public OptimizerBase {
 };
 
 Tensor moved(const Variable& slot, const Tensor& towards, double share) {
-  const Tensor now = slot.value();
+  const Tensor now = widened(slot.value());
   const Tensor next = now + (towards - now) * share;
   slot.assign(next);
   return next;
@@ -235,7 +238,7 @@ class MuonOptimizer final : public WholeVariableOptimizer<MuonOptions> {
                  int64_t step) override {
     if (velocities_[i]) return adam(i, w, g, rate * options_.adam_lr_ratio, step);
     const double momentum = options_.momentum;
-    const Tensor m = momentums_[i].value() * momentum + g;
+    const Tensor m = widened(momentums_[i].value()) * momentum + g;
     momentums_[i].assign(m);
     const Tensor update = orthogonal(options_.nesterov ? g + m * momentum : m);
     const auto longer = static_cast<double>(std::max(w.size(0), w.size(1)));

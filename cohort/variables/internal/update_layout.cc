@@ -14,6 +14,7 @@
 #include "cohort/runtime/step_recording.h"
 #include "cohort/variables/component.h"
 #include "cohort/variables/recorded_rule.h"
+#include "cohort/variables/rounded_update.h"
 
 namespace cohort::internal::variables {
 namespace {
@@ -136,6 +137,14 @@ void UpdateLayout::check_devices() const {
     for (int r = 0; r < replicas(); ++r) {
       const Device& device = run.device(r);
       update_kernels(device);  // throws where there are none
+      const DType dtype = run.arena->dtype();
+      const bool is_narrow = dtype == kFloat16 || dtype == kBFloat16;
+      if (is_narrow && device.kind() != DeviceKind::kCpu) {
+        throw Unimplemented(
+            str_cat("[optimizer] expected variables of float32 or float64 on ", device.short_name(),
+                    ", got \"", variables_[run.members.front()].name(), "\" of ", dtype_name(dtype),
+                    ": take a dtype policy that keeps weights in float32, such as mixed_bfloat16"));
+      }
       if (communicator_ == nullptr || device.kind() == DeviceKind::kCpu) continue;
       const bool adds_here = cross_device_ops() == nullptr && !shares_parameters();
       if (adds_here && runtime::share_memory(device, run.device(0))) continue;
@@ -153,9 +162,10 @@ void UpdateLayout::check_variables() const {
     COHORT_CHECK_ARG(v.trainable() && arena_range(v.impl()) != nullptr,
                      "[optimizer] expected trainable variables, got \"", v.name(),
                      "\", which is not trainable");
-    COHORT_CHECK_ARG(v.dtype() == kFloat32 || v.dtype() == kFloat64,
-                     "[optimizer] expected float32 or float64 variables, got \"", v.name(),
-                     "\" of ", dtype_name(v.dtype()));
+    COHORT_CHECK_ARG(is_trained(v.dtype()),
+                     "[optimizer] expected variables of float32, float64, float16 or bfloat16, "
+                     "got \"",
+                     v.name(), "\" of ", dtype_name(v.dtype()));
     COHORT_CHECK_ARG(v.impl().store() == variables_[0].impl().store(),
                      "[optimizer] expected variables of one strategy, got ",
                      label(variables_[0].impl()), " of ", owner_of(variables_[0].impl()), " and ",
