@@ -27,6 +27,13 @@ struct Share {
   double scale;   // of the loss
   double weight;  // of the scaled loss in the metric's total
   int64_t count;  // examples
+
+  // What makes of a sum over so many values of the examples the part that they have in the mean
+  // over all values.
+  double of_sum(int64_t values) const {
+    const double all = static_cast<double>(values) * weight;
+    return all > 0 ? static_cast<double>(count) / all : 0;
+  }
 };
 
 // The replica's part of the batch, whatever the step has made of the rows (one for each word, say),
@@ -88,8 +95,19 @@ bool divides_by_what_counts(const Loss& loss, const Tensor& sample_weight) {
 int64_t rows_of_output(const Tensor& y_pred) { return y_pred.dim() > 0 ? y_pred.size(0) : 1; }
 
 // scale * the loss of one output.
-Tensor scaled_loss(const Loss& loss, const Tensor& y, const Tensor& y_pred,
-                   const Tensor& sample_weight, const StepOfLoss& step) {
+struct ScaledLoss {
+  Tensor value;
+  int64_t values;  // whose sum it is, without a reduction; else 1
+
+  // What the mean of the losses gets: without a reduction the mean of the values, as in Keras,
+  // whose gradients are those of their sum.
+  Tensor logged(const Loss& loss, const Share& share) const {
+    return loss.reduction() == Reduction::kNone ? value.detach() * share.of_sum(values)
+                                                : value.detach();
+  }
+};
+ScaledLoss scaled_loss(const Loss& loss, const Tensor& y, const Tensor& y_pred,
+                       const Tensor& sample_weight, const StepOfLoss& step) {
   const int64_t rows = rows_of_output(y_pred);
   COHORT_CHECK_ARG(y.defined(),
                    "[compute_loss] expected elements (x, y) or (x, y, sample_weight), ",
@@ -109,7 +127,7 @@ Tensor scaled_loss(const Loss& loss, const Tensor& y, const Tensor& y_pred,
     const double scale = rows == 0 ? 0 : step.share_of(loss.reduction()).scale;
     value = loss.reduced(y, predicted, sample_weight, scale);
   }
-  return value.dim() > 0 ? value.sum() : value;
+  return {value.dim() > 0 ? value.sum() : value, value.numel()};
 }
 
 // What belongs to one of several outputs, by name or place; nothing: there is none.
@@ -183,13 +201,17 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
   compiled.check_scope();
   const StepOfLoss step =
       step_of_loss(compiled, strategy_.num_replicas_in_sync(), rows_of_output(y_pred));
-  Tensor value = scaled_loss(loss, y, y_pred, sample_weight, step);
+  const ScaledLoss scaled = scaled_loss(loss, y, y_pred, sample_weight, step);
+  Tensor value = scaled.value;
   if (compiled.one_weight != 1) value = value * compiled.one_weight;
   value = with_penalties(value, y_pred);
   const Share share = step.share_of(loss.reduction());
   ReplicaStep* const running = ReplicaStep::running();
-  compiled.loss.add(running != nullptr ? running->shares.add(value) : value.detach(), share.weight,
-                    share.count);
+  Tensor logged = running != nullptr ? running->shares.add(value) : value.detach();
+  if (loss.reduction() == Reduction::kNone) [[unlikely]] {
+    logged = with_penalties(scaled.logged(loss, share) * compiled.one_weight, y_pred).detach();
+  }
+  compiled.loss.add(logged, share.weight, share.count);
   return value;
 }
 
@@ -221,18 +243,26 @@ Tensor Model::compute_loss_nest(const Element&, const Element& y, const Element&
   compiled.check_scope();
   know_outputs(y_pred);
   const int replicas = strategy_.num_replicas_in_sync();
-  Tensor total, last;
+  Tensor total, logged, last;
+  const bool reduces_all = std::ranges::none_of(compiled.outputs, [](const CompiledOutput& output) {
+    return output.loss && output.loss.reduction() == Reduction::kNone;
+  });
   for (std::size_t i = 0; i < compiled.outputs.size(); ++i) {
     CompiledOutput& output = compiled.outputs[i];
     const OutputParts parts = parts_of_output(y, y_pred, sample_weight, i, compiled.outputs);
     last = parts.y_pred;
     if (!output.loss) continue;
     const StepOfLoss step = step_of_loss(compiled, replicas, rows_of_output(parts.y_pred));
-    const Tensor value = scaled_loss(output.loss, parts.y, parts.y_pred, parts.weight, step);
+    const ScaledLoss scaled = scaled_loss(output.loss, parts.y, parts.y_pred, parts.weight, step);
     const Share share = step.share_of(output.loss.reduction());
-    output.tracker->add(value.detach(), share.weight, share.count);
-    const Tensor weighted = output.weight == 1 ? value : value * output.weight;
-    total = total.defined() ? total + weighted : weighted;
+    output.tracker->add(scaled.logged(output.loss, share), share.weight, share.count);
+    const auto add_to = [&](Tensor& sum, const Tensor& value) {
+      const Tensor weighted = output.weight == 1 ? value : value * output.weight;
+      sum = sum.defined() ? sum + weighted : weighted;
+    };
+    add_to(total, scaled.value);
+    if (reduces_all) continue;
+    add_to(logged, scaled.logged(output.loss, step.share_of(Reduction::kSumOverBatchSize)));
   }
   COHORT_CHECK_STATE(total.defined(),
                      "[compute_loss] expected a model with a loss, got one compiled without; give "
@@ -241,8 +271,9 @@ Tensor Model::compute_loss_nest(const Element&, const Element& y, const Element&
   const StepOfLoss step = step_of_loss(compiled, replicas, rows_of_output(last));
   const Share share = step.share_of(Reduction::kSumOverBatchSize);
   ReplicaStep* const running = ReplicaStep::running();
-  compiled.loss.add(running != nullptr ? running->shares.add(total) : total.detach(), share.weight,
-                    share.count);
+  const Tensor shown = running != nullptr ? running->shares.add(total) : total.detach();
+  if (!reduces_all) logged = with_penalties(logged, last).detach();
+  compiled.loss.add(reduces_all ? shown : logged, share.weight, share.count);
   return total;
 }
 
