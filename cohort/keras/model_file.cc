@@ -285,8 +285,10 @@ std::size_t WeightsReader::optimizer_values() const {
     count -= inside;
   }
   const auto first = found->second.find(0);
-  if (count > kCountAndRate || first == found->second.end()) return count;
-  // Of one that made no step, Keras has its count and rate alone, which a config has, too.
+  // Of one that made no step, Keras has its count and rate alone, which a config has, too, and of a
+  // LossScaleOptimizer its counter and scale beside these, but nothing of the one within it.
+  const std::size_t most = has_scaled_optimizer() ? kCountAndRate + 2 : kCountAndRate;
+  if (count > most || first == found->second.end()) return count;
   const Tensor steps = file_->read(first->second.path);
   return steps.numel() == 1 && steps.to(kFloat64).item<double>() == 0 ? 0 : count;
 }

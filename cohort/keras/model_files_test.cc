@@ -195,6 +195,18 @@ TEST_F(ModelFiles, OfKerasLoadAndTrainOn) {
   EXPECT_TRUE(plain->predict(x, {.verbose = Verbose::kSilent}).allclose(got));
 }
 
+// Real Keras saved it before its first step: the LossScaleOptimizer has its numbers, the one within
+// has none yet.
+TEST_F(ModelFiles, OfKerasWithAScaledOptimizerThatMadeNoStep) {
+  const std::string golden = COHORT_GOLDEN_FOLDER;
+  const auto model = load_model(golden + "/untrained_scaled.keras");
+  EXPECT_EQ(model->optimizer().base().class_name(), "LossScaleOptimizer");
+  EXPECT_EQ(model->optimizer().serialize().at("config").number("initial_scale"), 256);
+  const Tensor x = arange(48, kFloat64).sin().reshape({12, 4});
+  model->train_on_batch(x, x.sum(1, true));
+  EXPECT_EQ(model->optimizer().iterations().value().item<int64_t>(), 1);
+}
+
 TEST_F(ModelFiles, OfWeightsHaveTheOptimizersState) {
   Sequential model = compiled(Adam());
   losses(model, 2);
