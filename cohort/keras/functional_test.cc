@@ -283,6 +283,24 @@ TEST(Functional, IsDrawnByCallingLayers) {
   expect_error<InvalidArgument>({"get_layer", "\"c\""}, [&] { model.get_layer("c"); });
 }
 
+// Of Keras's classes that ask for shapes: what they are given is not a list, and a batch that an
+// Input settles stays settled.
+TEST(Functional, ConfigsSayShapesAsKerasAsksForThem) {
+  const KerasTensor step = Input({3});
+  const auto within = std::make_shared<Model>(step, Dense(2)(step));
+  const KerasTensor x = Input({4, 3});
+  const Model model(x, TimeDistributed(within)(x));
+  const Config layer = model.get_config().at("layers").list()[1].at("config").at("layer");
+  EXPECT_TRUE(layer.at("config").at("input_layers").list()[0].is_text());
+  EXPECT_TRUE(layer.at("config").at("output_layers").list()[0].is_text());
+  EXPECT_TRUE(model.get_config().at("input_layers").list()[0].is_list());
+  EXPECT_EQ(model_from_json(model.to_json())->get_config(), model.get_config());
+  const KerasTensor rows = Input({4, 3}, {.batch_size = 5});
+  const Model fixed(rows, GRU(2, {.stateful = true})(rows));
+  const Config build = fixed.get_config().at("layers").list()[1].at("build_config");
+  EXPECT_EQ(build.at("input_shape").list()[0].integer(), 5);
+}
+
 TEST(Functional, RefusesWhatIsNotConnected) {
   const KerasTensor a = Input({3}, {.name = "a"}), b = Input({3}, {.name = "b"});
   const KerasTensor y = Dense(1)(b);

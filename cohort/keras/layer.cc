@@ -150,8 +150,26 @@ Config LayerBase::get_build_config() const {
   return Config::object({{"input_shape", internal::shapes_config(build_spec_)}});
 }
 
+namespace {
+// Keras's TimeDistributed asks the model within it for the shape of one tensor, and a model whose
+// config has lists of one takes lists. Elsewhere they are kept: all versions of Keras 3 read them.
+void name_one_tensor(Config& time_distributed) {
+  Config& layer = time_distributed.at("config").at("layer");
+  if (!layer.is_object() || layer.find("config") == nullptr) return;
+  Config& model = layer.at("config");
+  for (const char* const places : {"input_layers", "output_layers"}) {
+    const Config* const all = model.is_object() ? model.find(places) : nullptr;
+    const bool is_one = all != nullptr && all->is_list() && all->list().size() == 1;
+    if (!is_one || !all->list()[0].is_list()) continue;
+    Config::List one = all->list()[0].list();
+    model.set(places, std::move(one));
+  }
+}
+}  // namespace
+
 Config LayerBase::serialize() const {
   Config config = internal::class_table<LayerBase>().serialize(*this);
+  if (config.text("class_name") == "TimeDistributed") name_one_tensor(config);
   if (Config build = get_build_config(); !build.is_null()) {
     config.set("build_config", std::move(build));
   }
