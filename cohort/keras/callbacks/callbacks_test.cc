@@ -300,6 +300,9 @@ TEST_F(Callbacks, ModelCheckpointSaysWhatIsWrongWithAPath) {
   EXPECT_NO_THROW(ModelCheckpoint("m.weights.h5"));
   EXPECT_THROW(ModelCheckpoint("m.h5"), InvalidArgument);
   EXPECT_THROW(ModelCheckpoint("m.bin"), InvalidArgument);
+  EXPECT_THROW(ModelCheckpoint("m-{batch}.keras"), InvalidArgument);
+  EXPECT_THROW(ModelCheckpoint("m-{batch:04d}.keras"), InvalidArgument);
+  EXPECT_NO_THROW(ModelCheckpoint("m-{batch}.keras", {.save_every_batches = 2}));
   for (const char* bad : {"{epoch.safetensors", "epoch}.safetensors", "{a{b}.safetensors"}) {
     EXPECT_THROW(ModelCheckpoint{bad}, InvalidArgument) << bad;
   }

@@ -127,6 +127,12 @@ class ModelCheckpointBase : public CallbackBase {
     COHORT_CHECK_ARG(options_.save_every_batches >= 0,
                      "[model_checkpoint] expected save_every_batches >= 0, got ",
                      options_.save_every_batches);
+    // A whole epoch ends with no batch's number.
+    const bool names_batch = filepath_.find("{batch}") != std::string::npos ||
+                             filepath_.find("{batch:") != std::string::npos;
+    COHORT_CHECK_ARG(!names_batch || options_.save_every_batches > 0,
+                     "[model_checkpoint] expected save_every_batches for {batch} in ", filepath_,
+                     ", got files at the ends of epochs");
   }
 
   void on_train_begin() override {

@@ -33,11 +33,11 @@ struct ModelCheckpointOptions {
 /// save_weights_only is in the path's ending.
 class ModelCheckpoint : public Callback {
  public:
-  /// Errors: InvalidArgument for a path that ends otherwise, or braces that do not match. Its hooks
-  ///         throw InvalidArgument for a name in braces that the logs lack, and with save_best_only
-  ///         at the beginning of fit for mode "auto" where no metric of the model says its
-  ///         direction; Error with the system's reason for a folder that cannot be
-  ///         made.
+  /// Errors: InvalidArgument for a path that ends otherwise, braces that do not match, or {batch}
+  ///         without save_every_batches. Its hooks throw InvalidArgument for a name in braces that
+  ///         the logs lack, and with save_best_only at the beginning of fit for mode "auto" where
+  ///         no metric says its direction; Error with the system's reason for a folder that cannot
+  ///         be made.
   explicit ModelCheckpoint(std::string filepath, ModelCheckpointOptions options = {});
 };
 
