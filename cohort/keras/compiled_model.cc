@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -147,21 +146,19 @@ void CompiledModel::check_weights(const std::vector<std::string>& names) const {
 }
 
 // A name that another metric has already is numbered, of a weighted one told apart: as Keras does.
-std::string CompiledModel::unique_name(std::map<std::string, int>& taken, const std::string& output,
+std::string CompiledModel::unique_name(Names& taken, const std::string& output,
                                        const std::string& metric, bool is_weighted) {
   std::string name = output + metric;
-  const auto place = taken.find(name);
-  COHORT_CHECK_ARG(place == taken.end() || place->second >= 0, "[compile] expected metrics of ",
-                   "other names than the losses have, got a metric \"", name, "\"");
-  if (place != taken.end() && is_weighted) name = output + "weighted_" + metric;
+  COHORT_CHECK_ARG(!taken.of_losses.contains(name), "[compile] expected metrics of other names ",
+                   "than the losses have, got a metric \"", name, "\"");
+  if (is_weighted && taken.of_all.contains(name)) name = output + "weighted_" + metric;
   std::string free = name;
-  for (int n = 1; !taken.try_emplace(free, 0).second; ++n) free = str_cat(name, "_", n);
+  for (int n = 1; !taken.of_all.insert(free).second; ++n) free = str_cat(name, "_", n);
   return free;
 }
 
-bool CompiledModel::list_of(keras::Logs& all, std::map<std::string, int>& taken,
-                            const std::string& output, const std::vector<keras::Metric>& list,
-                            bool is_weighted) const {
+bool CompiledModel::list_of(keras::Logs& all, Names& taken, const std::string& output,
+                            const std::vector<keras::Metric>& list, bool is_weighted) const {
   bool resolved = true;
   for (const keras::Metric& metric : list) {
     const std::string name = unique_name(taken, output, metric.name(), is_weighted);
@@ -175,14 +172,14 @@ bool CompiledModel::list_of(keras::Logs& all, std::map<std::string, int>& taken,
 
 void CompiledModel::list_metrics() {
   keras::Logs all;
-  constexpr int kOfALoss = -1;
-  std::map<std::string, int> taken = {{"loss", kOfALoss}};
+  Names taken{.of_losses = {"loss"}, .of_all = {}};
   all.set("loss", [loss = loss] { return loss.result(); });
   for (const CompiledOutput& output : outputs) {
     if (!output.tracker) continue;
-    taken[output.name + "_loss"] = kOfALoss;
+    taken.of_losses.insert(output.name + "_loss");
     all.set(output.name + "_loss", [loss = *output.tracker] { return loss.result(); });
   }
+  taken.of_all = taken.of_losses;
   bool resolved = list_of(all, taken, "", metrics, false);
   for (const CompiledOutput& output : outputs) {
     resolved = list_of(all, taken, output.name + "_", output.metrics, false) && resolved;

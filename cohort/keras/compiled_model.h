@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -123,13 +123,17 @@ class CompiledModel {
   std::function<void()> when_resolved = {};
 
  private:
+  struct Names {
+    std::set<std::string> of_losses;
+    std::set<std::string> of_all;
+  };
   void check_weights(const std::vector<std::string>& names) const;
   void list_metrics();
   /// Whether there was no name among them.
-  bool list_of(keras::Logs& all, std::map<std::string, int>& taken, const std::string& output,
+  bool list_of(keras::Logs& all, Names& taken, const std::string& output,
                const std::vector<keras::Metric>& list, bool is_weighted) const;
-  static std::string unique_name(std::map<std::string, int>& taken, const std::string& output,
-                                 const std::string& metric, bool is_weighted);
+  static std::string unique_name(Names& taken, const std::string& output, const std::string& metric,
+                                 bool is_weighted);
 
   const Strategy strategy_;
   std::vector<Shape> resolved_for_;
