@@ -35,7 +35,7 @@ DynamicTableOptions table_options(const DynamicEmbeddingConfig& o) {
 }  // namespace
 
 DynamicEmbeddingLayer::DynamicEmbeddingLayer(DynamicEmbeddingConfig config)
-    : LayerImpl(std::move(config)) {
+    : RowsLayer(std::move(config)) {
   const DynamicEmbeddingConfig& o = this->config();
   COHORT_CHECK_ARG(o.capacity > 0 && o.output_dim > 0,
                    "[dynamic_embedding] expected capacity and output_dim > 0, got ", o.capacity,
@@ -57,17 +57,6 @@ void DynamicEmbeddingLayer::build(const Shape&) {
 Tensor DynamicEmbeddingLayer::call(const Tensor& input, const CallArgs& args) {
   if (args.training && trainable()) table_.see(input);
   return table_.lookup(input).to(config().dtype.compute_dtype());
-}
-
-Shape DynamicEmbeddingLayer::compute_output_shape(const Shape& input_shape) const {
-  Shape out = input_shape;
-  out.push_back(config().output_dim);
-  return out;
-}
-
-Element DynamicEmbeddingLayer::compute_mask(const Element& inputs, const Element&) const {
-  if (!config().mask_zero) return {};
-  return inputs.tensor().ne(0);
 }
 
 const DynamicTable& DynamicEmbeddingLayer::table() const {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/autograd/dynamic_table.h"
-#include "cohort/keras/layer.h"
+#include "cohort/keras/layers/embedding.h"
 
 namespace cohort::keras {
 
@@ -50,14 +50,11 @@ struct DynamicEmbeddingConfig : DynamicEmbeddingOptions {
   }
 };
 
-class DynamicEmbeddingLayer : public LayerImpl<DynamicEmbeddingConfig> {
+class DynamicEmbeddingLayer : public internal::RowsLayer<DynamicEmbeddingConfig> {
  public:
   explicit DynamicEmbeddingLayer(DynamicEmbeddingConfig config);
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs& args) override;
-  Shape compute_output_shape(const Shape& input_shape) const override;
-  bool supports_masking() const override { return config().mask_zero; }
-  Element compute_mask(const Element& inputs, const Element& mask) const override;
   /// Of DynamicEmbedding.
   const DynamicTable& table() const;
 

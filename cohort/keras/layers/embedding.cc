@@ -6,7 +6,7 @@
 
 namespace cohort::keras {
 
-EmbeddingLayer::EmbeddingLayer(EmbeddingConfig config) : LayerImpl(std::move(config)) {
+EmbeddingLayer::EmbeddingLayer(EmbeddingConfig config) : RowsLayer(std::move(config)) {
   const EmbeddingConfig& o = this->config();
   COHORT_CHECK_ARG(o.input_dim > 0 && o.output_dim > 0,
                    "[embedding] expected input_dim and output_dim > 0, got ", o.input_dim, " and ",
@@ -45,19 +45,8 @@ Tensor EmbeddingLayer::call(const Tensor& input, const CallArgs&) {
       .to(config().dtype.compute_dtype());
 }
 
-Shape EmbeddingLayer::compute_output_shape(const Shape& input_shape) const {
-  Shape out = input_shape;
-  out.push_back(config().output_dim);
-  return out;
-}
-
-Element EmbeddingLayer::compute_mask(const Element& inputs, const Element&) const {
-  if (!config().mask_zero) return {};
-  return inputs.tensor().ne(0);
-}
-
 ReversibleEmbeddingLayer::ReversibleEmbeddingLayer(ReversibleEmbeddingConfig config)
-    : LayerImpl(std::move(config)) {
+    : RowsLayer(std::move(config)) {
   COHORT_CHECK_ARG(this->config().input_dim > 0 && this->config().output_dim > 0,
                    "[reversible_embedding] expected input_dim and output_dim > 0, got ",
                    this->config().input_dim, " and ", this->config().output_dim);
@@ -95,17 +84,6 @@ Tensor ReversibleEmbeddingLayer::reverse(const Tensor& hidden) const {
   const Tensor scores = hidden.to(dtype).matmul(kernel.to(dtype));
   if (!o.logit_soft_cap) return scores;
   return (scores / *o.logit_soft_cap).tanh() * *o.logit_soft_cap;
-}
-
-Shape ReversibleEmbeddingLayer::compute_output_shape(const Shape& input_shape) const {
-  Shape out = input_shape;
-  out.push_back(config().output_dim);
-  return out;
-}
-
-Element ReversibleEmbeddingLayer::compute_mask(const Element& inputs, const Element&) const {
-  if (!config().mask_zero) return {};
-  return inputs.tensor().ne(0);
 }
 
 Tensor MaskingLayer::counts(const Tensor& x) const { return x.ne(config().mask_value).any(-1); }

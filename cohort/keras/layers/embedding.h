@@ -13,6 +13,24 @@
 
 namespace cohort::keras {
 
+namespace internal {
+/// A layer of rows by numbers, whose options have output_dim and mask_zero.
+template <class C>
+class RowsLayer : public LayerImpl<C> {
+ public:
+  using LayerImpl<C>::LayerImpl;
+  Shape compute_output_shape(const Shape& input_shape) const override {
+    Shape out = input_shape;
+    out.push_back(this->config().output_dim);
+    return out;
+  }
+  bool supports_masking() const override { return this->config().mask_zero; }
+  Element compute_mask(const Element& inputs, const Element&) const override {
+    return this->config().mask_zero ? Element(inputs.tensor().ne(0)) : Element();
+  }
+};
+}  // namespace internal
+
 struct EmbeddingOptions {
   Initializer embeddings_initializer = "uniform";
   Regularizer embeddings_regularizer = {};
@@ -45,14 +63,11 @@ struct EmbeddingConfig : EmbeddingOptions {
 };
 
 /// Of Embedding, see core.h.
-class EmbeddingLayer : public LayerImpl<EmbeddingConfig> {
+class EmbeddingLayer : public internal::RowsLayer<EmbeddingConfig> {
  public:
   explicit EmbeddingLayer(EmbeddingConfig config);
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs&) override;
-  Shape compute_output_shape(const Shape& input_shape) const override;
-  bool supports_masking() const override { return config().mask_zero; }
-  Element compute_mask(const Element& inputs, const Element& mask) const override;
 
  private:
   Variable embeddings_;
@@ -99,16 +114,13 @@ struct ReversibleEmbeddingConfig : ReversibleEmbeddingOptions {
   }
 };
 
-class ReversibleEmbeddingLayer : public LayerImpl<ReversibleEmbeddingConfig> {
+class ReversibleEmbeddingLayer : public internal::RowsLayer<ReversibleEmbeddingConfig> {
  public:
   explicit ReversibleEmbeddingLayer(ReversibleEmbeddingConfig config);
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs&) override;
   /// Of ReversibleEmbedding.
   Tensor reverse(const Tensor& hidden) const;
-  Shape compute_output_shape(const Shape& input_shape) const override;
-  bool supports_masking() const override { return config().mask_zero; }
-  Element compute_mask(const Element& inputs, const Element& mask) const override;
 
  private:
   Variable embeddings_, reverse_embeddings_;
