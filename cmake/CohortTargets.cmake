@@ -56,19 +56,22 @@ function(cohort_compile_settings target)
 endfunction()
 
 # What compiles tests, and the programs that they start, in less time: the layers beneath them, which
-# they are about, keep the build's own options.
+# they are about, keep the build's own options. Further options, as -O1, are for a test that computes
+# a lot itself.
 function(cohort_test_settings target)
   if(COHORT_SANITIZER MATCHES "address")
     target_compile_options(${target} PRIVATE -O0 -fno-sanitize=undefined)
   elseif(NOT COHORT_SANITIZER)
-    target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+    target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O0> ${ARGN})
   endif()
 endfunction()
 
-# Lends one of three precompiled headers, each compiled once: `plain_test` (tests without LibTorch),
-# `test` (tests with it), `tensor` (layers with it). The compiler wants equal -fPIC, -fsanitize and
-# definitions on both sides; -Winvalid-pch, which CMake adds, says where they differ. None has
-# Cohort's own headers: what their inline functions use, GCC would instantiate in every unit.
+# Lends one of four precompiled headers, each compiled once: `plain_test` (tests without LibTorch),
+# `test` (tests with it), `whole_test` (what includes cohort/cohort.h, compiled as tests are),
+# `tensor` (layers with LibTorch). The compiler wants equal -fPIC, -fsanitize and definitions on both
+# sides; -Winvalid-pch, which CMake adds, says where they differ. The others have none of Cohort's own
+# headers: what their inline functions use, GCC would instantiate in every unit, and every change of
+# one would compile all units.
 function(cohort_use_precompiled target kind)
   if(NOT COHORT_USE_PCH)
     return()
@@ -80,6 +83,9 @@ function(cohort_use_precompiled target kind)
   if(NOT kind STREQUAL "plain_test")
     list(PREPEND headers <ATen/core/Tensor.h>)
   endif()
+  if(kind STREQUAL "whole_test")
+    list(APPEND headers <cohort/cohort.h>)
+  endif()
   set(lender cohort_pch_${kind})
   if(NOT TARGET ${lender})
     set(source "${CMAKE_BINARY_DIR}/pch_${kind}.cc")
@@ -88,6 +94,9 @@ function(cohort_use_precompiled target kind)
     endif()
     add_library(${lender} STATIC EXCLUDE_FROM_ALL "${source}")
     cohort_compile_settings(${lender})
+    if(kind STREQUAL "whole_test")
+      target_include_directories(${lender} PRIVATE "${PROJECT_SOURCE_DIR}")
+    endif()
     if(kind STREQUAL "tensor")
       set_target_properties(${lender} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     endif()
@@ -240,14 +249,15 @@ function(cohort_unite_tests out name)
   set(${out} ${compiled} PARENT_SCOPE)
 endfunction()
 
-# cohort_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
+# cohort_test(NAME SOURCES... DEPS... [COMPUTES] [LABELS...] [TIMEOUT seconds])
 #
 # The label `tsan` takes the test into the ThreadSanitizer run; `proof` is what crosses folders.
+# COMPUTES: in the test's own sources, so they are optimised a little.
 function(cohort_test name)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "COMPUTES" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(COHORT_SANITIZER MATCHES "thread" AND NOT "tsan" IN_LIST arg_LABELS)
     return()
   endif()
@@ -262,12 +272,16 @@ function(cohort_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   cohort_compile_settings(${name})
-  cohort_test_settings(${name})
-  cohort_uses_torch(torch ${arg_DEPS})
-  if(torch)
-    cohort_use_precompiled(${name} test)
+  if(arg_COMPUTES AND NOT COHORT_SANITIZER)
+    cohort_test_settings(${name} -O1)  # and no precompiled header, which is for one level
   else()
-    cohort_use_precompiled(${name} plain_test)
+    cohort_test_settings(${name})
+    cohort_uses_torch(torch ${arg_DEPS})
+    if(torch)
+      cohort_use_precompiled(${name} test)
+    else()
+      cohort_use_precompiled(${name} plain_test)
+    endif()
   endif()
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gtest GTest::gtest_main)
   if(NOT TARGET cohort_tests)
@@ -304,12 +318,12 @@ function(cohort_program name)
   target_link_libraries(${name} PRIVATE ${arg_DEPS} CLI11::CLI11)
 endfunction()
 
-# Compiles a program as tests are. Their precompiled header is why it uses GoogleTest, of which nothing
-# is linked.
-function(cohort_compile_as_test program)
+# Compiles a program as tests are, with this precompiled header, which is why it uses GoogleTest, of
+# which nothing is linked.
+function(cohort_compile_as_test program kind)
   cohort_test_settings(${program})
   target_link_libraries(${program} PRIVATE GTest::gtest)
-  cohort_use_precompiled(${program} test)
+  cohort_use_precompiled(${program} ${kind})
 endfunction()
 
 # cohort_test_program(NAME SOURCES... DEPS...): a program that tests start.
@@ -319,7 +333,7 @@ function(cohort_test_program name)
     cohort_unite_tests(arg_SOURCES ${name} ${arg_SOURCES})
   endif()
   cohort_program(${name} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS})
-  cohort_compile_as_test(${name})
+  cohort_compile_as_test(${name} test)
 endfunction()
 
 # cohort_test_starts(TEST MACRO PROGRAM [MACRO PROGRAM...])
