@@ -4,9 +4,13 @@
 #include "cohort/base/check.h"
 #include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/internal/coordinated.h"
+#include "cohort/coordinator/internal/sent_dataset.h"
 
 namespace cohort {
 namespace {
+
+// With room for what stands around them in a message.
+constexpr std::size_t kMostSentBytes = std::size_t{62} << 20;
 
 internal::coordinator::Coordinated& coordinated_of(const Strategy& strategy) {
   auto* const coordinated = dynamic_cast<internal::coordinator::Coordinated*>(&strategy.extended());
@@ -56,11 +60,15 @@ void ClusterCoordinator::forget_finished() {
   internal::base::held(core_, "ClusterCoordinator")->forget_finished();
 }
 
-PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const data::Dataset&) {
-  throw Unimplemented(
-      "[create_per_worker_dataset] a pipeline does not travel to workers yet; give a registered "
-      "function that makes it there: Dataset make_data(int64_t batch) { ... } "
-      "COHORT_REGISTER_FUNCTION(make_data);");
+PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const data::Dataset& pipeline) {
+  const auto sent = internal::coordinator::read_for_sending(pipeline, kMostSentBytes);
+  return create_per_worker_dataset(&internal::coordinator::make_sent_dataset, sent.spec,
+                                   sent.elements);
+}
+
+data::ElementSpec ClusterCoordinator::element_spec(const PerWorkerDataset& dataset) {
+  return internal::coordinator::unpacked_spec(
+      schedule({.is_step = false}, &internal::coordinator::packed_spec_of, dataset).get());
 }
 
 PerWorkerIterator ClusterCoordinator::make_iterator(const PerWorkerDataset& dataset) {

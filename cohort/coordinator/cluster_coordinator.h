@@ -16,10 +16,11 @@
 //
 // When a function throws, nothing more is begun; the next schedule(), join() or done() waits for
 // those that run, throws its error, and cancels what was waiting. After that all goes on as before.
-// Where a parameter server is lost, or with ParameterServerOptions::replicas all that keep a shard,
-// everything throws Unavailable that names it, from then on.
+// Where a parameter server is lost everything throws Unavailable that names it, from then on; with
+// ParameterServerOptions::replicas DataLoss that names all that kept a shard, where they are lost.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -146,6 +147,51 @@ void write_argument(ValueWriter& out, const A& argument) {
 
 }  // namespace internal::coordinator
 
+namespace internal::coordinator {
+
+template <class T>
+inline constexpr bool is_remote_v = false;
+template <class T>
+inline constexpr bool is_remote_v<RemoteValue<T>> = true;
+template <class T>
+inline constexpr bool is_vector_v = false;
+template <class T>
+inline constexpr bool is_vector_v<std::vector<T>> = true;
+template <class T>
+inline constexpr bool is_map_v = false;
+template <class K, class T>
+inline constexpr bool is_map_v<std::map<K, T>> = true;
+template <class T>
+inline constexpr bool is_tuple_v = false;
+template <class... T>
+inline constexpr bool is_tuple_v<std::tuple<T...>> = true;
+
+/// A nest with the values of its RemoteValues.
+template <class T>
+auto fetched(const T& nest) {
+  if constexpr (is_remote_v<T>) {
+    return nest.get();
+  } else if constexpr (is_vector_v<T>) {
+    std::vector<decltype(fetched(std::declval<const typename T::value_type&>()))> out;
+    for (const auto& each : nest) out.push_back(fetched(each));
+    return out;
+  } else if constexpr (is_map_v<T>) {
+    std::map<typename T::key_type,
+             decltype(fetched(std::declval<const typename T::mapped_type&>()))>
+        out;
+    for (const auto& [key, each] : nest) out.emplace(key, fetched(each));
+    return out;
+  } else if constexpr (is_tuple_v<T>) {
+    return std::apply([](const auto&... each) { return std::make_tuple(fetched(each)...); }, nest);
+  } else if constexpr (requires { nest.first, nest.second; }) {
+    return std::make_pair(fetched(nest.first), fetched(nest.second));
+  } else {
+    return nest;
+  }
+}
+
+}  // namespace internal::coordinator
+
 struct ScheduleOptions {
   /// By which a program that runs again finds the function, with a journal
   /// (ParameterServerOptions): one that has ended is not run again, its result is that of before.
@@ -233,16 +279,11 @@ class ClusterCoordinator {
   void join() { internal::base::held(core_, "ClusterCoordinator")->join(); }
   /// Whether all scheduled functions have ended. Errors: as join(); blocks only if there is one.
   bool done() { return internal::base::held(core_, "ClusterCoordinator")->done(); }
-  /// As RemoteValue::get.
+  /// As RemoteValue::get; of a vector, map, pair or tuple, also within each other, the same with
+  /// values in their places, and with what is no RemoteValue as it is.
   template <class T>
-  T fetch(const RemoteValue<T>& value) const {
-    return value.get();
-  }
-  template <class T>
-  std::vector<T> fetch(const std::vector<RemoteValue<T>>& values) const {
-    std::vector<T> out;
-    for (const RemoteValue<T>& each : values) out.push_back(each.get());
-    return out;
+  auto fetch(const T& nest) const {
+    return internal::coordinator::fetched(nest);
   }
 
   /// fn, registered, makes the dataset of each worker there. Nothing is sharded: fn says what a
@@ -267,8 +308,13 @@ class ClusterCoordinator {
     return PerWorkerDataset(add_resource(reinterpret_cast<internal::coordinator::AnyFunction>(fn),
                                          std::move(out).finish(), std::move(kept)));
   }
-  /// Errors: Unimplemented: a pipeline does not travel, a registered function that makes it does.
+  /// The pipeline's elements, read here, once and now; each worker has all of them, in this order,
+  /// in every pass. For small data: what is large, endless or shuffled anew a registered function
+  /// makes there. Errors: InvalidArgument for more than 62 MiB; what the pipeline throws.
   PerWorkerDataset create_per_worker_dataset(const data::Dataset& pipeline);
+  /// Blocks: until a worker has made its dataset, and is free. Errors: what the function that makes
+  /// it throws. TF: PerWorkerDataset.element_spec.
+  data::ElementSpec element_spec(const PerWorkerDataset& dataset);
   /// An iterator of each worker's dataset. A restarted worker starts over. TF: iter(dataset).
   PerWorkerIterator make_iterator(const PerWorkerDataset& dataset);
   /// fn, registered, makes an object on each worker, in the strategy's scope: state that outlives a

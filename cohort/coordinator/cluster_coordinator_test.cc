@@ -313,8 +313,15 @@ TEST_F(Coordinator, DatasetsAreEachWorkersOwn) {
   EXPECT_GE(seen.size(), 3U);
   EXPECT_GE(seen.count(0), 1U);
   EXPECT_THROW(coordinator_.join(), Error);
-  expect_error<Unimplemented>({"registered function"},
-                              [&] { coordinator_.create_per_worker_dataset(Dataset::range(3)); });
+}
+
+// A call that throws an earlier function's error schedules nothing.
+TEST_F(Coordinator, WhatAnErrorKeepsOutIsNotScheduled) {  // semantics 7.5.3
+  const auto failed = coordinator_.schedule(fails, "of before");
+  expect_error<InvalidArgument>({"of before"}, [&] { failed.get(); });
+  expect_error<InvalidArgument>({"of before"}, [&] { coordinator_.schedule(count_up); });
+  coordinator_.join();
+  EXPECT_EQ(g_ran, 0);
 }
 
 TEST_F(Coordinator, ThereIsOneForEachStrategy) {  // K11

@@ -69,6 +69,7 @@ struct RegisteredFunction {
   AnyFunction function = nullptr;
   CallThunk call = nullptr;
   MakeThunk make = nullptr;
+  bool makes_dataset = false;
 };
 
 void register_function(RegisteredFunction function);
@@ -165,6 +166,7 @@ struct Registration {
         .name = name, .signature = typeid(f).name(), .function = reinterpret_cast<AnyFunction>(f)};
     if constexpr (makes_resource_v<Result>) {
       out.make = &Thunks<Result, P...>::make;
+      out.makes_dataset = std::is_same_v<Result, cohort::data::Dataset>;
     } else {
       constexpr bool kTravels = [] {
         if constexpr (std::is_void_v<Result>) {

@@ -2,12 +2,14 @@
 #include "cohort/coordinator/parameter_server_strategy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/cluster/store/store_server.h"
@@ -74,6 +76,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   }
   // One after the other: what a pass computes with is one leaf for each variable.
   void do_run(ReplicaBody body) override {
+    if (leads_workers()) warn_of_run();
     const base::MutexLock turn(runs_);
     variables_->begin_pass();
     LocalStrategyExtended::do_run(body);
@@ -85,6 +88,15 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   std::shared_ptr<void> do_cache_reads() override { return variables_->cache_reads(); }
 
  private:
+  // Right for what is done once, such as finding out what a model gives.
+  void warn_of_run() {
+    if (has_warned_.exchange(true)) return;
+    COHORT_LOG(kWarning,
+               "[strategy.run] a function of a ParameterServerStrategy runs in the coordinator's "
+               "own process, where no worker has a part in it; ClusterCoordinator::schedule() runs "
+               "functions on workers, and run() is called in those");
+  }
+
   const std::shared_ptr<ClusterConnection> connection_;  // ends last: servers hear what is dropped
   const std::shared_ptr<StatusServer> status_;
   const std::shared_ptr<Journal> journal_;
@@ -94,6 +106,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   const std::shared_ptr<RemoteVariables> variables_;
   const std::shared_ptr<variables::ParameterStore> store_;
   base::Mutex runs_;
+  std::atomic<bool> has_warned_{false};
 };
 
 // Follows checkpoints by itself: for parameter servers it would be another coordinator.

@@ -147,6 +147,29 @@ std::vector<int64_t> places_of(const Slice& slice, int64_t size) {
   return out;
 }
 
+/// With as many ":" in the place of "..." as are missing.
+std::vector<Slice> without_ellipsis(const std::vector<Slice>& index, std::size_t axes) {
+  const auto count = [&](bool Slice::*what) {
+    return static_cast<std::size_t>(std::count_if(
+        index.begin(), index.end(), [what](const Slice& each) { return each.*what; }));
+  };
+  const std::size_t ellipses = count(&Slice::is_ellipsis);
+  const std::size_t named = index.size() - ellipses - count(&Slice::is_new_axis);
+  COHORT_CHECK_ARG(named <= axes, "[ShardedVariable] expected at most ", axes, " axes, got ",
+                   named);
+  COHORT_CHECK_ARG(ellipses <= 1, "[ShardedVariable] expected at most one ellipsis, got ",
+                   ellipses);
+  std::vector<Slice> out;
+  for (const Slice& each : index) {
+    if (each.is_ellipsis) {
+      out.insert(out.end(), axes - named, Slice::all());
+    } else {
+      out.push_back(each);
+    }
+  }
+  return out;
+}
+
 Tensor index_of(const std::vector<int64_t>& places) {
   return from_vector(places, {static_cast<int64_t>(places.size())});
 }
@@ -163,18 +186,24 @@ ShardedVariable::ShardedVariable(const Variable& variable) : Variable(variable) 
 }
 
 Tensor ShardedVariable::operator[](const std::vector<Slice>& index) const {
-  COHORT_CHECK_ARG(index.size() <= shape().size(), "[ShardedVariable] expected at most ",
-                   shape().size(), " axes, got ", index.size());
+  const std::vector<Slice> all = without_ellipsis(index, shape().size());
   const at::NoGradGuard no_grad;
-  if (index.empty()) return value().clone();
-  Tensor out = sparse_read(index_of(places_of(index[0], shape()[0])));
-  for (std::size_t axis = 1; axis < index.size(); ++axis) {
-    out = out.index_select(static_cast<int64_t>(axis),
-                           index_of(places_of(index[axis], shape()[axis])));
+  Tensor out;
+  std::size_t axis = 0;
+  for (const Slice& each : all) {
+    if (each.is_new_axis) continue;
+    const Tensor places = index_of(places_of(each, shape()[axis]));
+    out = axis == 0 ? sparse_read(places) : out.index_select(static_cast<int64_t>(axis), places);
+    ++axis;
   }
+  if (axis == 0) out = value().clone();
   // From behind, so that the axes before keep their numbers.
-  for (std::size_t axis = index.size(); axis-- > 0;) {
-    if (index[axis].is_number) out = out.squeeze(static_cast<int64_t>(axis));
+  for (auto each = all.rbegin(); each != all.rend(); ++each) {
+    if (each->is_new_axis) {
+      out = out.unsqueeze(static_cast<int64_t>(axis));
+    } else if (--axis; each->is_number) {
+      out = out.squeeze(static_cast<int64_t>(axis));
+    }
   }
   return out;
 }

@@ -16,18 +16,31 @@
 
 namespace cohort {
 
-/// One axis of an index: a number, or begin:end:step as Python has it; Slice::all() is ":".
+/// One axis of an index: a number, or begin:end:step as Python has it; Slice::all() is ":",
+/// Slice::ellipsis() is "...", and Slice::new_axis() makes an axis of size 1, tf.newaxis.
 struct Slice {
   std::optional<int64_t> begin = {};
   std::optional<int64_t> end = {};
   int64_t step = 1;
   bool is_number = false;  ///< `begin` alone, whose axis goes.
+  bool is_new_axis = false;
+  bool is_ellipsis = false;
 
   Slice(int64_t index) : begin(index), is_number(true) {}  // NOLINT: implicit by design
   Slice(int index) : Slice(int64_t{index}) {}              // NOLINT
   Slice(std::optional<int64_t> from, std::optional<int64_t> to, int64_t by = 1)
       : begin(from), end(to), step(by) {}
   static Slice all() { return {std::nullopt, std::nullopt}; }
+  static Slice new_axis() {
+    Slice out = all();
+    out.is_new_axis = true;
+    return out;
+  }
+  static Slice ellipsis() {
+    Slice out = all();
+    out.is_ellipsis = true;
+    return out;
+  }
 };
 
 /// Handle. A Variable that a partitioner has cut, or that is made of the program's own variables:
@@ -46,7 +59,7 @@ class ShardedVariable : public Variable {
   std::vector<Variable> variables() const { return components(); }
   /// What stands for missing axes is all of them. Of the first axis only shards that have one of
   /// the rows are read, and of them these rows. Errors: Error kOutOfRange for a number that is no
-  /// row; InvalidArgument for a step of 0, and for
+  /// row; InvalidArgument for a step of 0, two ellipses, and for
   ///         more axes than there are.
   Tensor operator[](const std::vector<Slice>& index) const;
 };

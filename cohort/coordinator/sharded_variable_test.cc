@@ -50,6 +50,25 @@ TEST(ShardedVariable, SlicesAsPython) {
   EXPECT_EQ(numbers(v[{3, -1}]), (Numbers{7}));
 }
 
+TEST(ShardedVariable, NewAxesAndEllipsis) {
+  const ShardedVariable v = five_rows();
+  const Slice rest = Slice::ellipsis();
+  const Slice added = Slice::new_axis();
+  EXPECT_EQ(numbers(v[{rest, 1}]), (Numbers{1, 3, 5, 7, 9}));
+  EXPECT_EQ(numbers(v[{2, rest}]), (Numbers{4, 5}));
+  EXPECT_EQ(numbers(v[{2, rest, 0}]), (Numbers{4})) << "of no axis";
+  EXPECT_EQ(shape_of(v[{2, rest, 0}]), Shape{});
+  EXPECT_EQ(shape_of(v[{rest}]), (Shape{5, 2}));
+  EXPECT_EQ(shape_of(v[{added}]), (Shape{1, 5, 2}));
+  EXPECT_EQ(shape_of(v[{rest, added}]), (Shape{5, 2, 1}));
+  EXPECT_EQ(shape_of(v[{{1, 3}, added, added}]), (Shape{2, 1, 1, 2}));
+  EXPECT_EQ(shape_of(v[{3, added}]), (Shape{1, 2}));
+  EXPECT_EQ(numbers(v[{3, added, 1}]), (Numbers{7}));
+  EXPECT_EQ(shape_of(v[{3, added, 1}]), (Shape{1}));
+  EXPECT_THROW((v[{rest, 0, rest}]), InvalidArgument);
+  EXPECT_THROW((v[{rest, 0, 0, 0}]), InvalidArgument);
+}
+
 TEST(ShardedVariable, S07_RefusesWrongIndices) {
   const ShardedVariable v = five_rows();
   for (const int64_t wrong : {5, -6}) {
@@ -78,6 +97,25 @@ TEST(ShardedVariable, ScattersToWhereTheRowsAre) {
   EXPECT_EQ(numbers(v), (Numbers{1, 2, 2, 3, 4, 5, 6, 7, 10, 11}));
   EXPECT_THROW(v.scatter_add({.values = ones({1, 2}), .indices = tensor({5}, kInt64)}),
                InvalidArgument);
+}
+
+// Each verb does with shards what it does with one variable; where rows are named twice, too.
+TEST(ShardedVariable, EveryScatterIsThatOfOneVariable) {
+  using Verb = void (Variable::*)(const IndexedSlices&) const;
+  const std::vector<Verb> verbs = {&Variable::scatter_add,   &Variable::scatter_sub,
+                                   &Variable::scatter_mul,   &Variable::scatter_div,
+                                   &Variable::scatter_min,   &Variable::scatter_max,
+                                   &Variable::scatter_update};
+  const IndexedSlices slices{.values = (arange(8).to(kFloat32) * 1.5 - 3.25).reshape({4, 2}),
+                             .indices = tensor({4, 0, 3, 4}, kInt64)};
+  for (const Verb verb : verbs) {
+    const ShardedVariable v = five_rows();
+    const Variable whole(v.value().clone());
+    (v.*verb)(slices);
+    (whole.*verb)(slices);
+    EXPECT_EQ(numbers(v), numbers(whole)) << &verb - verbs.data();
+    EXPECT_NE(numbers(v), numbers(five_rows())) << &verb - verbs.data();
+  }
 }
 
 TEST(ShardedVariable, S05_LooksUpInTheOrderOfTheIds) {

@@ -109,7 +109,7 @@ TEST(Replication, UpdatesGoOnBeforeTwoLeasesAreOver) {
     out.heartbeat = kLease / 5;
     out.resend = kLease / 5;
     out.patience = kLease * 2;
-    out.grace = kLease / 2;
+    out.grace = kLease / 5;
     return out;
   };
   std::map<NodeId, std::unique_ptr<Replica>> replicas;

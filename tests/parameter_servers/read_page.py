@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a coordinator's page as a browser would, and writes its tables' rows, cells between tabs.
+"""Reads a coordinator's page with Python's HTML parser, and writes its tables' rows, cells between tabs.
 
     read_page.py http://127.0.0.1:8080/
 

@@ -314,9 +314,9 @@ struct ClusterConnection::Impl {
       names = lost_group();
     }
     if (!names.empty()) {
-      fail_with(str_cat(names, " are lost, which had all copies of some variables: ", what,
-                        ". Start the job again, from its last checkpoint"),
-                task.name);
+      fail(std::make_exception_ptr(DataLoss(str_cat(
+          "[coordinator] ", names, " are lost, which had all copies of some variables: ", what,
+          ". Start the job again, from its last checkpoint"))));
     }
   }
   // The names of a group none of whose servers is left; empty: there is none.
@@ -333,9 +333,6 @@ struct ClusterConnection::Impl {
     }
     return {};
   }
-  void fail_with(const std::string& text, const std::string& peer) {
-    fail(std::make_exception_ptr(Unavailable("[coordinator] " + text, peer)));
-  }
   void fail(const std::exception_ptr& error) {
     const base::MutexLock lock(watch_mutex);
     if (on_failure) on_failure(error);
@@ -344,9 +341,11 @@ struct ClusterConnection::Impl {
   void lose_server(Task& task, const std::string& what) {
     if (options.replicas > 1) return miss_server(task, what);
     board->missed(task.name, StatusBoard::State::kGone, what);
-    fail_with(str_cat(task.name, " (", task.address, ") is lost, and the variables that it had: ",
-                      what, ". Start the job again, from its last checkpoint"),
-              task.name);
+    fail(std::make_exception_ptr(
+        Unavailable(str_cat("[coordinator] ", task.name, " (", task.address,
+                            ") is lost, and the variables that it had: ", what,
+                            ". Start the job again, from its last checkpoint"),
+                    task.name)));
   }
 
   // A worker that hangs is told from one that works long: it answers to pings.

@@ -14,6 +14,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::coordinator {
 namespace {
@@ -28,6 +29,10 @@ class TaskServiceTest : public ::testing::Test {
     const Greeting greeting{.who = who, .program = program_identity()};
     return hello_answer_of(client().call("task.hello", to_payload(greeting)));
   }
+  HelloAnswer greet_of(const ProgramIdentity& program) const {
+    const Greeting greeting{.who = {.session = 7, .generation = 1}, .program = program};
+    return hello_answer_of(client().call("task.hello", to_payload(greeting)));
+  }
   NewestCoordinator newest() const {
     return newest_of(client().call("task.newest", rpc::Payload()));
   }
@@ -39,6 +44,31 @@ class TaskServiceTest : public ::testing::Test {
   std::optional<TaskService> task_;
   std::optional<rpc::RpcServer> server_;
 };
+
+// F5: all tasks are one program.
+TEST_F(TaskServiceTest, AnotherProgramIsRefusedByItsFirstDifference) {
+  serve({.name = "ps 0", .on_greeting = [](uint64_t, bool, const auto& then) { then(); }});
+  const auto refused = [&](const ProgramIdentity& program, const std::string& name,
+                           const std::string& why) {
+    testing::expect_error<FailedPrecondition>(
+        {"ps 0", "another program", "the same build", name, why}, [&] { greet_of(program); });
+  };
+  ProgramIdentity more = program_identity();
+  more.functions.emplace_back("theirs", "FvvE");
+  refused(more, "\"theirs\"", "not registered in this one");
+  ProgramIdentity fewer = program_identity();
+  ASSERT_FALSE(fewer.functions.empty());
+  const std::string first = fewer.functions.front().first;
+  fewer.functions.erase(fewer.functions.begin());
+  refused(fewer, "\"" + first + "\"", "not registered in the coordinator's");
+  ProgramIdentity other = program_identity();
+  other.functions.front().second = "FvvE";
+  refused(other, "\"" + first + "\"", "in this one");
+  ProgramIdentity rebuilt = program_identity();
+  rebuilt.build = "0123";
+  refused(rebuilt, "build id 0123", "this one");
+  greet_of(program_identity());
+}
 
 // A thread that loses its core between the two would forget what was made behind the second answer.
 TEST_F(TaskServiceTest, WhatAGreetingForgetsIsForgottenBeforeTheNextIsAnswered) {

@@ -6,8 +6,23 @@
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
 #include "cohort/strategy/distributed_dataset.h"
+#include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal::coordinator {
+namespace {
+
+// A dataset is made anew whenever its worker is, and a variable would be there already.
+class RefusesVariables final : public variables::VariableCreator {
+ public:
+  std::shared_ptr<variables::VariableImpl> create(const InitialValue& /*initial*/,
+                                                  const VariableOptions& options) override {
+    throw InvalidArgument(
+        str_cat("[create_per_worker_dataset] expected a function that makes no variables, got \"",
+                options.name, "\"; make it before, and give it to the functions that need it"));
+  }
+};
+
+}  // namespace
 
 std::shared_ptr<void> WorkerResources::resource(uint64_t id, const std::type_info& type) {
   const auto found = made_.find(id);
@@ -57,6 +72,8 @@ MadeResource WorkerResources::resource_of(const ResourceRecipe& recipe) {
                    recipe.function, "\" to return std::shared_ptr<T> or Dataset");
   const RunningFunction running(options_.worker);
   ValueReader in(recipe.arguments);
+  std::optional<variables::VariableCreatorScope> none;
+  if (entry.makes_dataset) none.emplace(std::make_shared<RefusesVariables>());
   return entry.make(entry.function, in, *this);
 }
 

@@ -38,9 +38,9 @@ constexpr std::chrono::milliseconds kMemberTimeout{10'000};
 // A primary whose store does not answer goes on trying while the lease lasts.
 constexpr int kBeatsOfLease = 5;
 constexpr int kResendsOfLease = 3;
-// A primary that was replaced has been silent for a lease: it gets half of one to say that it
-// lives.
-constexpr int kGracesOfLease = 2;
+// A primary that was replaced has been silent for a lease: it gets a beat more to say that it
+// lives. Who is let go too early comes back by a snapshot.
+constexpr int kGracesOfLease = 5;
 // Updates that the log has no room for are held for so long, and then asked for again.
 constexpr std::chrono::milliseconds kHold{1000};
 
@@ -294,7 +294,7 @@ rpc::Payload GroupReplica::not_primary() const {
 void GroupReplica::send_all(Time /*now*/) {
   if (replica_.is_primary() && !was_primary_) {
     was_primary_ = true;
-    base::failpoint(replica_.epoch() > 1 ? "ps.promoted" : "ps.first_primary");
+    if (replica_.epoch() > 1) base::failpoint("ps.promoted");
     COHORT_LOG(kInfo, "ps ", options_.task, " is the primary of shards ", options_.group,
                " in epoch ", replica_.epoch());
   } else if (was_primary_ && !replica_.is_primary()) {

@@ -21,7 +21,8 @@ using namespace update_rules;  // NOLINT(google-build-using-namespace): the rule
 // As the sender has it in memory: another version, or another order of bytes, reads as another one.
 constexpr uint64_t kMark = 0x0005'5350'5f48'4f43;  // "COH_PS", version 5
 constexpr std::size_t kMostHeaderBytes = std::size_t{1} << 20;
-constexpr uint64_t kMostAxes = 64;
+constexpr uint64_t kMostAxes = 32;
+constexpr std::size_t kMostNameBytes = 4096;
 
 // Their places are what travels: new ones come last.
 constexpr std::array kDTypes = {kBool,     kUint8,   kInt32,   kInt64,      kFloat16,
@@ -210,6 +211,16 @@ uint64_t wire_dtype(DType dtype) {
 
 DType read_dtype(rpc::MessageReader& in) { return kDTypes[in.number_up_to(kDTypes.size() - 1)]; }
 
+std::string read_name(rpc::MessageReader& in) {
+  std::string out = in.text();
+  if (out.size() > kMostNameBytes) {
+    throw InvalidArgument(str_cat("[ps] expected a name of at most ", kMostNameBytes,
+                                  " bytes, got one of ", out.size(), ", \"", out.substr(0, 40),
+                                  "...\""));
+  }
+  return out;
+}
+
 void write_shape(rpc::MessageWriter& out, const Shape& shape) {
   out.number(shape.size());
   for (const int64_t axis : shape) out.signed_number(axis);
@@ -240,7 +251,7 @@ UpdateStep read_step(rpc::MessageReader& in) {
   out.rule = rule_of_index(in.number_up_to(kRules - 1), std::make_index_sequence<kRules>());
   std::visit([&](auto& rule) { get_fields(in, rule); }, out.rule);
   get_fields(in, out.how);
-  out.slots = in.text();
+  out.slots = read_name(in);
   return out;
 }
 

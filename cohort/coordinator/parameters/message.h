@@ -98,8 +98,13 @@ uint64_t wire_dtype(DType dtype);
 /// Errors: DataLoss.
 DType read_dtype(rpc::MessageReader& in);
 
+/// A variable's name, or that of an optimizer's set of slots. Errors: InvalidArgument for one of
+/// more than 4 KiB; DataLoss.
+std::string read_name(rpc::MessageReader& in);
+
 void write_shape(rpc::MessageWriter& out, const Shape& shape);
-/// Errors: DataLoss for what is no shape, or has more elements than memory has addresses.
+/// Errors: DataLoss for what is no shape: more than 32 axes, or more elements than memory has
+///         addresses.
 Shape read_shape(rpc::MessageReader& in);
 
 /// A rule with its numbers, and what happens around it.

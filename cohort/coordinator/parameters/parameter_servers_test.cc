@@ -314,6 +314,17 @@ void expect_errors_of_bad_messages(bool in_lanes) {
   EXPECT_EQ(shape_of(servers->pull(t)), (Shape{4, 2}));
 }
 
+TEST(ParameterServers, LongNamesAndShapesOfManyAxesAreRefused) {  // F6
+  const TestServers test(1);
+  const auto servers = test.connect();
+  make(*servers, std::string(4096, 'n'), {2});
+  testing::expect_error<InvalidArgument>({"at most 4096 bytes", "4097"},
+                                         [&] { make(*servers, std::string(4097, 'n'), {2}); });
+  make(*servers, "most", Shape(32, 1));
+  testing::expect_error<DataLoss>({"a smaller number"},
+                                  [&] { make(*servers, "more", Shape(33, 1)); });
+}
+
 TEST(ParameterServers, BadMessagesAreErrors) { expect_errors_of_bad_messages(false); }
 TEST(ParameterServers, BadMessagesInLanesAreErrors) { expect_errors_of_bad_messages(true); }
 

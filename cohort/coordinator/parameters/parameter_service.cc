@@ -25,7 +25,7 @@ constexpr std::size_t kAnsweredBytes = 64;
 
 StoredPlace read_place(rpc::MessageReader& in) {
   StoredPlace out;
-  out.slots = in.text();
+  out.slots = read_name(in);
   out.slot = in.number_up_to(update_rules::kMaxSlots);
   return out;
 }
@@ -112,7 +112,7 @@ rpc::Payload ParameterService::Impl::close(rpc::MessageReader& in, PayloadReader
 
 rpc::Payload ParameterService::Impl::declare(rpc::MessageReader& in, PayloadReader& data) {
   Declaration asked;
-  asked.name = in.text();
+  asked.name = read_name(in);
   asked.dtype = read_dtype(in);
   asked.shape = read_shape(in);
   asked.parts = static_cast<int64_t>(in.number_up_to(kMostParts));
@@ -130,7 +130,7 @@ rpc::Payload ParameterService::Impl::declare(rpc::MessageReader& in, PayloadRead
 }
 
 rpc::Payload ParameterService::Impl::find(rpc::MessageReader& in, PayloadReader& data) {
-  const std::string name = in.text();
+  const std::string name = read_name(in);
   in.end();
   data.expect(0);
   Directory::Found found;
@@ -143,7 +143,7 @@ rpc::Payload ParameterService::Impl::find(rpc::MessageReader& in, PayloadReader&
 }
 
 rpc::Payload ParameterService::Impl::forget(rpc::MessageReader& in, PayloadReader& data) {
-  const std::string name = in.text();
+  const std::string name = read_name(in);
   const uint64_t generation = in.number();
   in.end();
   data.expect(0);
@@ -152,7 +152,7 @@ rpc::Payload ParameterService::Impl::forget(rpc::MessageReader& in, PayloadReade
 }
 
 rpc::Payload ParameterService::Impl::create(rpc::MessageReader& in, PayloadReader& data) {
-  std::string name = in.text();
+  std::string name = read_name(in);
   const uint64_t generation = in.number();
   const DType dtype = read_dtype(in);
   const Shape shape = read_shape(in);
@@ -227,7 +227,7 @@ void ParameterService::Impl::bind(const rpc::Payload& payload, const rpc::RpcRep
   PayloadReader data(kPs, payload);
   const std::string header = data.header();
   rpc::MessageReader in(kPs, header);
-  Name name{in.text(), 0};
+  Name name{read_name(in), 0};
   name.second = in.number();
   in.end();
   uint64_t id = 0;
@@ -309,7 +309,7 @@ rpc::Payload ParameterService::Impl::scatter(rpc::MessageReader& in, PayloadRead
 
 rpc::Payload ParameterService::Impl::make_slots(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
-  const std::string set = in.text();
+  const std::string set = read_name(in);
   const uint64_t count = in.number_up_to(update_rules::kMaxSlots);
   const bool anew = in.number_up_to(1) == 1;
   in.end();
@@ -322,7 +322,7 @@ rpc::Payload ParameterService::Impl::make_slots(rpc::MessageReader& in, PayloadR
 
 rpc::Payload ParameterService::Impl::drop_slots(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
-  const std::string set = in.text();
+  const std::string set = read_name(in);
   in.end();
   data.expect(0);
   parameter->drop_slots(set);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <sstream>
 
 #include "cohort/autograd/embedding.h"
@@ -11,6 +12,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/coordinator/parameters/test_servers.h"
 #include "cohort/coordinator/sharded_variable.h"
+#include "cohort/coordinator/status/task_report.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"
 #include "cohort/variables/updater.h"
@@ -64,6 +66,22 @@ TEST(RemoteVariables, S02_ShardsTakeServersOneAfterTheOther) {
   parts[1].assign(0.0);
   EXPECT_EQ(numbers(v), (Numbers{0, 1, 2, 0, 0, 0, 6, 7, 8, 9}));
   EXPECT_EQ(Variable(3.0).components().size(), 1U) << "a number is never cut";
+}
+
+// Of the rows that an index names those and no others travel.
+TEST(RemoteVariables, OnlyRowsThatAreNamedAreRead) {
+  const TestServers test(3);
+  const Strategy strategy = test.coordinator(fixed_shards_partitioner(3));
+  const auto scope = strategy.scope();
+  const ShardedVariable v{Variable(arange(60).to(kFloat32).reshape({30, 2}), {.name = "v"})};
+  const auto read_by = [&](const std::function<void()>& body) {
+    const uint64_t before = row_counts().read;
+    body();
+    return row_counts().read - before;
+  };
+  EXPECT_EQ(read_by([&] { EXPECT_EQ(numbers(v[{11, 1}]), (Numbers{23})); }), 1U);
+  EXPECT_EQ(read_by([&] { v[{{8, 13}}]; }), 5U);
+  EXPECT_EQ(read_by([&] { embedding_lookup(v, tensor({29, 2, 29, 29}, kInt64)); }), 2U);
 }
 
 TEST(RemoteVariables, AFunctionMakesEachShard) {

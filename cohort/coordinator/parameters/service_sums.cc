@@ -46,7 +46,7 @@ rpc::Payload ParameterService::Impl::count_push(rpc::MessageReader& in, PayloadR
 
 rpc::Payload ParameterService::Impl::complete_update(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
-  const std::string set = in.text();
+  const std::string set = read_name(in);
   in.end();
   data.expect(0);
   parameter->complete_update(set);
