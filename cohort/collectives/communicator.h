@@ -14,7 +14,7 @@
 // Sums are in rank order, whatever the transport: the adding is done here.
 //
 // Whatever goes wrong on one rank ends the generation on all of them: everybody who waits or comes
-// later gets an error of the same class and text, which names the rank and the operation, and
+// later gets an error of the same class, which names the rank that failed and its operation, and
 // nothing that was sent before is delivered any more. renew() begins the next generation. Wrong
 // arguments (InvalidArgument) are this rank's alone: whoever lets such an error end the work calls
 // abort() with it, as for any other error that keeps this rank from the next operation.
@@ -212,7 +212,7 @@ class Communicator {
   /// here comes in between, and what body throws ends the generation on all ranks. Inside of a
   /// turn, its thread's or that of the run of `run` that it is, just calls body. With one rank,
   /// too. `operation`: for error texts. Blocks: while another thread of this rank has the turn.
-  /// Errors: what ended the generation, the same on every rank; where it was this rank and not one
+  /// Errors: what ended the generation, alike on every rank; where it was this rank and not one
   ///         of Cohort's classes, as body threw it. A failure that came when this rank had no turn,
   ///         or had ended it, is thrown by its next one, before body. The turn after the one that
   ///         threw renews first, so it throws what renew() does.

@@ -3,6 +3,7 @@
 // How ranks of one machine meet, once they share memory: they look at each other's boards, and the
 // rings under the streams move only what is between two of them, or too large for a board.
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -33,8 +34,10 @@ bool have_own_cores(std::span<const cpu_set_t> cores) {
   return true;
 }
 
-// Every rank maps what any of them reserves, far more than it uses.
+// Every rank maps what any of them reserves, far more than it uses; its length is a file's, too.
 bool has_address_space() {
+  rlimit of_files{};
+  if (getrlimit(RLIMIT_FSIZE, &of_files) != 0 || of_files.rlim_cur != RLIM_INFINITY) return false;
   const Device& host = runtime::host_device();
   return runtime::device_backend(host).reservable(host) == std::numeric_limits<std::size_t>::max();
 }
@@ -207,7 +210,8 @@ std::shared_ptr<std::byte> TcpTransport::allocate(std::size_t bytes) {
 
 std::unique_ptr<runtime::Region> TcpTransport::reserve_memory(std::size_t bytes) {
   if (!shared_) return nullptr;
-  std::string why = "a rank's address space is limited (ulimit -v, vm.overcommit_memory)";
+  std::string why =
+      "a rank's address space or files are limited (ulimit -v, ulimit -f, vm.overcommit_memory)";
   try {
     auto region = has_address_space_ ? shared_->reserve(bytes) : nullptr;
     if (region != nullptr) return region;
