@@ -10,7 +10,6 @@
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/test_golden_layers.h"
-#include "cohort/strategy/strategies.h"
 
 namespace cohort::keras {
 namespace {
@@ -204,17 +203,6 @@ TEST_P(GoldenLayers, KnowTheirOutputShape) {
   const bool is_text = golden("layer").text("class_name") == "TextVectorization";
   if (is_text && promised.back() == kUnknownDim) want.back() = kUnknownDim;
   EXPECT_EQ(promised, want);
-}
-
-// Each replica has the whole input: what all of them do is what one would.
-TEST_P(GoldenLayers, ComputeItOnReplicasToo) {
-  std::vector<Device> two;
-  for (int i = 0; i < 2; ++i) two.emplace_back(str_cat("CPU:", i));
-  for (const Strategy& strategy : std::vector<Strategy>{
-           MirroredStrategy(two), CentralStorageStrategy({.compute_devices = two})}) {
-    testing::LayerOnDevice layer(GetParam(), strategy, Device("CPU:0"));
-    EXPECT_EQ(layer.differences(tolerance()), "") << strategy.extended().description();
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Keras, GoldenLayers,

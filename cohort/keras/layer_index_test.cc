@@ -53,9 +53,9 @@ TEST(LayerIndex, WhatIsRefusedSaysWhy) {
       {"TorchModuleWrapper", "of Python"},
       {"Wrapper", "others derive of"},
   };
-  for (const auto& [name, reason] : reasons) {
-    cohort::testing::expect_error<Unimplemented>({"cannot be made here", reason},
-                                                 [&] { Layer::deserialize(named(name)); });
+  for (const auto& refused : reasons) {
+    cohort::testing::expect_error<Unimplemented>({"cannot be made here", refused.second},
+                                                 [&] { Layer::deserialize(named(refused.first)); });
   }
   const Config index = testing::read_golden(COHORT_GOLDEN "/layer_index.json");
   for (const auto& [name, class_name] : index.members()) {

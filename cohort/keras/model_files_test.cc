@@ -233,7 +233,7 @@ TEST_F(ModelFiles, OfKerasSaveAScaledOptimizerBeforeItsFirstStep) {
   Sequential model = compiled(LossScaleOptimizer(Adam({.learning_rate = 0.5})));
   const auto write = [&](int64_t steps) {
     const Variable count(scalar(steps, kInt64), {.name = "iteration", .trainable = false});
-    const Variable rate(0.5F, {.name = "learning_rate", .trainable = false});
+    const Variable rate(scalar(0.5, kFloat32), {.name = "learning_rate", .trainable = false});
     std::vector<WeightGroup> groups = model.weight_groups();
     groups.push_back({"optimizer", "loss_scale_optimizer", {count, rate, count, rate}});
     groups.push_back({"optimizer/inner_optimizer", "adam", {count, rate}});

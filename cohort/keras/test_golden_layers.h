@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -122,7 +121,7 @@ inline bool adapt(const Layer& layer, const Config& golden) {
   return true;
 }
 
-/// One case on one device, or on replicas that have the whole input each. Threads: of one thread.
+/// One case on one device. Threads: of one thread.
 class LayerOnDevice {
  public:
   LayerOnDevice(const LayerCase& of, const Strategy& strategy, const Device& device)
@@ -156,7 +155,6 @@ class LayerOnDevice {
                           .initial_state = on_device("initial_state")});
   }
   void compare(const std::string& what, const Tensor& got, const Config& golden) {
-    const std::lock_guard lock(mutex_);  // replicas compare at once
     if (!got.defined()) {
       problems_ << "  " << what << ": undefined\n";
       return;
@@ -233,7 +231,6 @@ class LayerOnDevice {
   const Strategy& strategy_;
   const Device device_;
   double least_ = 0;
-  std::mutex mutex_;
   std::ostringstream problems_;
 };
 
