@@ -36,6 +36,11 @@ inline int exit_code_of(const std::exception& error) noexcept {
                              text.starts_with("[communicator]");
       return is_of_job && text.find(" is too late: ") != std::string_view::npos ? kStartAgain : 1;
     }
+    case ErrorCode::kDataLoss:  // of parameter servers that are gone with all copies
+      return std::string_view(known->what()).find(" are lost, which had all copies") !=
+                     std::string_view::npos
+                 ? kStartAgain
+                 : 1;
     default:
       return 1;
   }

@@ -10,7 +10,7 @@ namespace cohort {
 namespace {
 
 // With room for what stands around them in a message.
-constexpr std::size_t kMostSentBytes = std::size_t{62} << 20;
+constexpr std::size_t kMostSentBytes = std::size_t{54} << 20;
 
 internal::coordinator::Coordinated& coordinated_of(const Strategy& strategy) {
   auto* const coordinated = dynamic_cast<internal::coordinator::Coordinated*>(&strategy.extended());

@@ -75,7 +75,7 @@ TEST_F(SentData, ADatasetOfTheCoordinatorsIsEachWorkers) {
   EXPECT_GE(seen.count(0), 1U);
   for (const int64_t each : seen) EXPECT_TRUE(each % 10 == 0 && each <= 40) << each;
   EXPECT_EQ(coordinator_.schedule(sum_of, numbers).get(), 100) << "all of them, on each";
-  expect_error<InvalidArgument>({"at most 62 MiB", "registered function"}, [&] {
+  expect_error<InvalidArgument>({"at most 54 MiB", "registered function"}, [&] {
     coordinator_.create_per_worker_dataset(Dataset::from_tensors(ones({1 << 20})).repeat());
   });
   const auto made = coordinator_.create_per_worker_dataset(make_three);

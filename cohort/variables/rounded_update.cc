@@ -16,7 +16,7 @@ constexpr std::size_t kChunk = 1024;
 using Chunk = std::array<float, kChunk>;
 
 template <class T>
-void widen(const T* from, std::size_t n, Chunk& out) {
+void widen(const T* from, std::size_t n, float* out) {
   for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(from[i]);
 }
 
@@ -26,7 +26,7 @@ void round_to(const Chunk& from, std::size_t n, T* out) {
 }
 
 template <class T>
-void sum(std::span<const T* const> sources, std::size_t at, std::size_t n, Chunk& out) {
+void sum(std::span<const T* const> sources, std::size_t at, std::size_t n, float* out) {
   widen(sources[0] + at, n, out);
   for (const T* const source : sources.subspan(1)) {
     for (std::size_t i = 0; i < n; ++i) out[i] += static_cast<float>(source[at + i]);
@@ -57,11 +57,11 @@ void rounded_update(const update_rules::Rule& rule, const update_rules::Target<T
   for (std::size_t at = begin; at < end; at += kChunk) {
     const std::size_t n = std::min(kChunk, end - at);
     update_rules::Target<float> wide{.param = parameters.data(), .slots = {}};
-    widen(from + at, n, parameters);
-    sum(gradients, at, n, gradient);
+    widen(from + at, n, parameters.data());
+    sum(gradients, at, n, gradient.data());
     for (std::size_t s = 0; s < kMaxSlots; ++s) {
       if (from_slots[s] == nullptr) continue;
-      widen(from_slots[s] + at, n, slots[s]);
+      widen(from_slots[s] + at, n, slots[s].data());
       wide.slots[s] = slots[s].data();
     }
     update_rules::fused_update<float>(rule, wide, source, 0, n, how);
@@ -77,12 +77,14 @@ requires is_rounded<T>
 double rounded_sum_of_squares(std::span<const T* const> sources, std::size_t begin,
                               std::size_t end) {
   COHORT_CHECK_ARG(!sources.empty(), "[sum_of_squares] expected one source or more, got none");
-  alignas(64) Chunk wide;
+  // The blocks of float32: the same sum, however a range is divided at their borders.
+  constexpr std::size_t kBlock = update_rules::kSquareSumBlock;
+  alignas(64) std::array<float, kBlock> wide;
   const float* const source[] = {wide.data()};
   double total = 0;
-  for (std::size_t at = begin; at < end; at += kChunk) {
-    const std::size_t n = std::min(kChunk, end - at);
-    sum(sources, at, n, wide);
+  for (std::size_t at = begin; at < end; at += kBlock) {
+    const std::size_t n = std::min(kBlock, end - at);
+    sum(sources, at, n, wide.data());
     total += update_rules::sum_of_squares<float>(source, 0, n);
   }
   return total;

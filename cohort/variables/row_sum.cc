@@ -190,6 +190,12 @@ UniqueRows unique_rows(const Tensor& indices) {
 
 RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
   const at::NoGradGuard no_grad;
+  if (slices.values.is_cpu() && c10::isReducedFloatingType(dtype)) {
+    const Tensor wide = slices.values.detach().to(dtype).to(kFloat32);
+    RowSum out = sum_rows({wide, slices.indices, slices.dense_shape}, kFloat32);
+    out.values = out.values.to(dtype);
+    return out;
+  }
   const std::vector<NumberedRow> order = in_order(slices.indices);
   RowSum out;
   for (const NumberedRow& one : order) {
@@ -209,10 +215,30 @@ RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
   return out;
 }
 
+namespace {
+
+// Of 16 bits: added in 32.
+RowSum sum_rounded_once(std::span<const RowSum* const> parts, int64_t first, int64_t last) {
+  std::vector<RowSum> wide;
+  wide.reserve(parts.size());
+  std::vector<const RowSum*> all;
+  for (const RowSum* part : parts) {
+    all.push_back(&wide.emplace_back(RowSum{part->rows, part->values.to(kFloat32)}));
+  }
+  RowSum out = sum_rows(all, first, last);
+  out.values = out.values.to(parts[0]->values.scalar_type());
+  return out;
+}
+
+}  // namespace
+
 RowSum sum_rows(std::span<const RowSum* const> parts, int64_t first, int64_t last) {
   const at::NoGradGuard no_grad;
   if (parts.size() == 1) return part_of(*parts[0], first, last);
   if (!parts[0]->values.is_cpu()) return sum_on_device(parts, first, last);
+  if (c10::isReducedFloatingType(parts[0]->values.scalar_type())) {
+    return sum_rounded_once(parts, first, last);
+  }
   RowSum out{united(parts, first, last), {}};
   out.values = zero_rows(parts[0]->values, out.rows.size());
   const std::size_t width = out.width();

@@ -198,6 +198,17 @@ TEST(RowSum, HasTheBitsOfTheDenseSum) {
   EXPECT_EQ(some[0].abs().sum().item<float>() + some[39].abs().sum().item<float>(), 0);
 }
 
+TEST(RowSum, OfSixteenBitsIsRoundedOnce) {
+  for (const DType dtype : {kBFloat16, kFloat16}) {
+    const IndexedSlices slices{(ones({5000, 2}, kFloat32) * 1e-3).to(dtype), zeros({5000}, kInt64),
+                               Shape{3, 2}};
+    const RowSum once = sum_rows(slices, dtype);
+    EXPECT_TRUE(once.to_dense({3, 2}).equal(slices.to_dense()));
+    const RowSum* const twice[] = {&once, &once};
+    EXPECT_NEAR(sum_rows(twice, 0, 3).to_dense({3, 2}).sum().item<double>(), 20, 0.2);
+  }
+}
+
 TEST(RowSum, SortsLargeNumbersAndTakesNoRows) {
   const Rows rows = {int64_t{1} << 40, 3, (int64_t{1} << 40) - 1, 3, 0};
   const RowSum sum = sum_rows(

@@ -490,6 +490,15 @@ std::shared_ptr<ResourceHandle> CoordinatorCore::add_resource(
                    "; workers read what is larger themselves");
   Impl& i = *impl_;
   const base::MutexLock lock(i.mutex);
+  std::size_t all = recipe.arguments.size();
+  for (const auto& [number, each] : i.resources) all += each.recipe.arguments.size();
+  // A worker that begins anew is sent all of them at once, with its first functions.
+  constexpr std::size_t kMostOfAll = kMostArguments - kMostMessageArguments;
+  COHORT_CHECK_ARG(i.resources.empty() || all <= kMostOfAll,
+                   "[create_per_worker_resource] expected arguments of all that workers have of "
+                   "their own, datasets that are sent to them too, of at most ",
+                   kMostOfAll, " bytes together, got ", all,
+                   "; give registered functions that make what is larger there");
   const uint64_t id = ++g_last_resource;
   recipe.id = id;
   auto handle = std::make_shared<ResourceHandle>(i.dropped, id);

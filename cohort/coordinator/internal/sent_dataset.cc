@@ -28,7 +28,7 @@ SentDataset read_for_sending(const Dataset& pipeline, std::size_t most_bytes) {
     data::StateWriter one;
     one.put_element(each);
     out.elements.push_back(std::move(one).take());
-    bytes += out.elements.back().size();
+    bytes += out.elements.back().size() + 2 * sizeof(uint64_t);  // and its length
     COHORT_CHECK_ARG(
         bytes <= most_bytes, "[create_per_worker_dataset] expected a dataset of at most ",
         most_bytes >> 20, " MiB, for its elements are sent to every worker, got more in ",

@@ -44,11 +44,6 @@ std::vector<int64_t> some_of(std::span<const int64_t> all, std::span<const std::
   return out;
 }
 
-// Rounded up: of a few each shard has one.
-int64_t part_of_number(int64_t whole, int64_t rows, int64_t of) {
-  return whole / of * rows + (whole % of * rows + of - 1) / of;
-}
-
 std::span<const std::size_t> piece_of(const std::vector<std::size_t>& all, std::size_t first,
                                       std::size_t most) {
   return std::span(all).subspan(first, std::min(most, all.size() - first));

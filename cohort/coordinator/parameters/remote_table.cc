@@ -51,9 +51,17 @@ Tensor moved_as_stored(const std::vector<int64_t>& numbers, const Tensor& by_num
   return at::index_select(by_numbers, 0, places_of(numbers));
 }
 
-// What each shard gets of the ids, in their order; those for which it has no row are left out.
-int64_t share_out(const ParameterHandle& handle, const IdMapState& all,
-                  std::vector<IdMapState>* out) {
+// The last ones of them; returns how many went.
+int64_t keep_last(Entries& all, int64_t most) {
+  const auto beyond = std::max<int64_t>(0, static_cast<int64_t>(all.size()) - most);
+  all.erase(all.begin(), all.begin() + beyond);
+  return beyond;
+}
+
+// What each shard gets of the ids, in their order; those for which it has no row are left out, and
+// candidates that are more than it counts.
+int64_t share_out(const ParameterHandle& handle, const variables::IdMapOptions& options,
+                  const IdMapState& all, std::vector<IdMapState>* out) {
   for (const auto& each : all.rows) (*out)[shard_of_id(handle, each.id)].rows.push_back(each);
   for (const auto& each : all.candidates) {
     (*out)[shard_of_id(handle, each.id)].candidates.push_back(each);
@@ -62,11 +70,12 @@ int64_t share_out(const ParameterHandle& handle, const IdMapState& all,
   for (std::size_t s = 0; s < out->size(); ++s) {
     IdMapState& mine = (*out)[s];
     mine.step = all.step;
-    const auto most = handle.shards[s].place.rows;
-    const auto beyond = std::max<int64_t>(0, static_cast<int64_t>(mine.rows.size()) - most);
-    mine.rows.erase(mine.rows.begin(), mine.rows.begin() + beyond);
-    mine.evicted = beyond;
-    lost += beyond;
+    const auto rows = handle.shards[s].place.rows;
+    mine.evicted = keep_last(mine.rows, rows);
+    lost += mine.evicted;
+    const bool is_given = options.candidates > 0;
+    keep_last(mine.candidates,
+              is_given ? part_of_number(options.candidates, rows, handle.rows()) : rows);
   }
   out->front().evicted += all.evicted;
   out->front().refused += all.refused;
@@ -214,7 +223,7 @@ void RemoteTable::restore(const IdMapState& state) {
   const std::vector<ShardIds> before =
       servers().read_ids(handle(), ParameterServers::IdsPart::kAll);
   std::vector<IdMapState> parts(before.size());
-  const int64_t lost = share_out(handle(), checked.state(), &parts);
+  const int64_t lost = share_out(handle(), options_.map, checked.state(), &parts);
   const Placement placement(handle(), parts);
   std::vector<ShardIds> after(before.size());
   for (std::size_t s = 0; s < after.size(); ++s) {

@@ -222,6 +222,22 @@ TEST(RemoteTable, AFullFileKeepsWhatWasSeenLast) {
   EXPECT_THROW(small.table().map().assign(full.table().map().value()), InvalidArgument);
 }
 
+// Of ids that are counted a server may get more than it counts: the last ones stay.
+TEST(RemoteTable, AFileOfManyCandidatesGoesIntoServersThatCountFewer) {
+  const std::string path = ::testing::TempDir() + "remote_table_candidates";
+  const DynamicTableOptions options{.admit_after = 2, .seed = 4};
+  constexpr int64_t kRows = 40;
+  Trainer full(OneDeviceStrategy("CPU:0"), kRows, options, methods()[0]);
+  for (int64_t id = 0; id < kRows; ++id) full.step({id + 1000});
+  ASSERT_EQ(full.table().candidates(), kRows);
+  full.save(path);
+  const TestServers servers(3);
+  Trainer there(servers.coordinator(fixed_shards_partitioner(3)), kRows, options, methods()[0]);
+  there.restore(path);
+  EXPECT_GT(there.table().candidates(), kRows / 2);
+  EXPECT_LT(there.table().candidates(), kRows) << "ids of a shard never come out even by chance";
+}
+
 // A group's primary dies, its backup goes on, and then the first one again: all that it has it got
 // by the snapshot.
 TEST(RemoteTable, SurvivesItsServers) {

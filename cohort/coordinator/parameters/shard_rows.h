@@ -55,6 +55,12 @@ inline std::size_t shard_of_id(const ParameterHandle& variable, int64_t id) {
   return static_cast<std::size_t>(behind - variable.shards.begin()) - 1;
 }
 
+/// The part of a number of such a table that a shard of so many of its rows has. Rounded up: of a
+/// few each shard has one.
+inline int64_t part_of_number(int64_t whole, int64_t rows, int64_t of) {
+  return whole / of * rows + (whole % of * rows + of - 1) / of;
+}
+
 inline std::size_t rows_of_message(const ParameterHandle& variable) {
   return std::max<std::size_t>(1, kMessageBytes / std::max<std::size_t>(1, variable.row_bytes()));
 }

@@ -62,6 +62,7 @@ SharedHeap::~SharedHeap() {
 
 std::shared_ptr<SharedHeap::Entry> SharedHeap::enter(std::size_t bytes,
                                                      SharedSegment::Pages pages) {
+  if (!state_->process.is_ours()) return nullptr;  // the table is the parent's
   const base::MutexLock lock(state_->mutex);
   std::size_t at = 0;
   while (at < SegmentTable::kMost && state_->used[at] != nullptr) ++at;
