@@ -310,7 +310,8 @@ class ClusterCoordinator {
   }
   /// The pipeline's elements, read here, once and now; each worker has all of them, in this order,
   /// in every pass. For small data: what is large, endless or shuffled anew a registered function
-  /// makes there. Errors: InvalidArgument for more than 54 MiB of all such; what the pipeline throws.
+  /// makes there. Errors: InvalidArgument for more than 54 MiB of all such; what the pipeline
+  /// throws.
   PerWorkerDataset create_per_worker_dataset(const data::Dataset& pipeline);
   /// Blocks: until a worker has made its dataset, and is free. Errors: what the function that makes
   /// it throws. TF: PerWorkerDataset.element_spec.

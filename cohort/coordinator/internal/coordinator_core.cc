@@ -484,26 +484,17 @@ bool CoordinatorCore::done() {
 
 std::shared_ptr<ResourceHandle> CoordinatorCore::add_resource(
     ResourceRecipe recipe, std::vector<std::shared_ptr<const void>> kept) {
-  COHORT_CHECK_ARG(recipe.arguments.size() <= kMostArguments,
-                   "[create_per_worker_resource] expected arguments of at most ", kMostArguments,
-                   " bytes, got ", recipe.arguments.size(),
-                   "; workers read what is larger themselves");
   Impl& i = *impl_;
   const base::MutexLock lock(i.mutex);
+  // A worker that begins anew is sent those of all, with its first functions.
   std::size_t all = recipe.arguments.size();
   for (const auto& [number, each] : i.resources) all += each.recipe.arguments.size();
-  // A worker that begins anew is sent all of them at once, with its first functions.
-  constexpr std::size_t kMostOfAll = kMostArguments - kMostMessageArguments;
-  COHORT_CHECK_ARG(i.resources.empty() || all <= kMostOfAll,
-                   "[create_per_worker_resource] expected arguments of all that workers have of "
-                   "their own, datasets that are sent to them too, of at most ",
-                   kMostOfAll, " bytes together, got ", all,
-                   "; give registered functions that make what is larger there");
-  const uint64_t id = ++g_last_resource;
-  recipe.id = id;
-  auto handle = std::make_shared<ResourceHandle>(i.dropped, id);
+  const std::size_t most = kMostArguments - (i.resources.empty() ? 0 : kMostMessageArguments);
+  COHORT_CHECK_ARG(all <= most, "[create_per_worker_resource] expected arguments of at most ", most,
+                   " bytes in all, got ", all, "; workers read what is larger themselves");
+  const uint64_t id = recipe.id = ++g_last_resource;
   i.resources[id] = {.recipe = std::move(recipe), .kept = std::move(kept)};
-  return handle;
+  return std::make_shared<ResourceHandle>(i.dropped, id);
 }
 
 }  // namespace cohort::internal::coordinator
