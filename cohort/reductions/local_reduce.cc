@@ -60,11 +60,7 @@ void reduce_views(const RangeReduction& range) {
     return at::from_blob(const_cast<std::byte*>(static_cast<const std::byte*>(data)) + offset,
                          {range.end - range.begin}, at::TensorOptions().dtype(range.dtype));
   };
-  const bool sums = range.op == ReduceOp::kSum || range.op == ReduceOp::kMean;
-  // What has 16 bits is added in 32, and rounded once.
-  const bool is_wide = sums && c10::isReducedFloatingType(range.dtype);
-  const Tensor first = view(range.sources[0]);
-  Tensor total = is_wide ? first.to(at::kFloat) : first.clone();
+  Tensor total = view(range.sources[0]).clone();
   for (const void* source : range.sources.subspan(1)) combine(range.op, total, view(source));
   if (range.op == ReduceOp::kMean) total.div_(range.divisor);
   for (void* out : range.outs) view(out).copy_(total);

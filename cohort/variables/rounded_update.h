@@ -2,12 +2,12 @@
 //
 // Internal: updates of float16 and bfloat16 parameters. Parameters, slots and gradients are widened
 // to float32, gradients summed and the rule applied there, and what comes of it is rounded once,
-// to the nearest. The rule is the one of float32 (update_rules/update.h), to the bit.
+// to the nearest. The rule is the one of float32 (update_rules/update.h), to the bit. What is added
+// ahead of it (gradients of several replicas of one of several workers, or of pushes that servers
+// sum) is added in its own dtype, as in all reductions of tensors.
 //
 // Keras rounds behind every operation instead, its constants too: in bfloat16 beta_2 = 0.999 is 1,
 // and its Adam stands still. torch.optim's fused optimizers compute as is done here.
-//
-//   apply_elements<c10::BFloat16>(rule, {.param = w, .slots = {m, v}}, gradients, begin, end, how);
 #pragma once
 
 #include <c10/core/ScalarType.h>
