@@ -29,7 +29,7 @@ TEST_P(Unreduced, LogIsTheMeanOfAllValues) {
   model.compile({.optimizer = SGD({.learning_rate = 0.0}),
                  .loss = MeanSquaredError({.reduction = Reduction::kNone})});
   const Tensor in = numbers(7, 12, 0).reshape({7, 4, 3}), out = numbers(7, 8, 1).reshape({7, 4, 2});
-  const Tensor weight = arange(7, kFloat64) * 0.5;
+  const Tensor weight = (arange(7, kFloat64) * 0.5).unsqueeze(1);
   const Tensor errors = (model(in) - out).square().mean(-1).detach();
   const double penalty = model.get_weights()[0].square().sum().item<double>() * 0.01;
   const auto data = Dataset::from_tensor_slices(Element::tuple({in, out})).batch(3);
@@ -39,7 +39,7 @@ TEST_P(Unreduced, LogIsTheMeanOfAllValues) {
               errors.mean().item<double>() + penalty, 1e-6);
   const auto weighted = Dataset::from_tensor_slices(Element::tuple({in, out, weight})).batch(3);
   EXPECT_NEAR(model.evaluate(weighted, {.verbose = Verbose::kSilent}).number("loss"),
-              (errors * weight.unsqueeze(1)).mean().item<double>() + penalty, 1e-6);
+              (errors * weight).mean().item<double>() + penalty, 1e-6);
 }
 
 TEST_P(Unreduced, GradientsAreThoseOfTheSum) {
