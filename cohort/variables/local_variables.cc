@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/collectives/communicator.h"
 #include "cohort/collectives/communicator_group.h"
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/collectives/worker_layout.h"
