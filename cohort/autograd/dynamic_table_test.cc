@@ -14,6 +14,7 @@
 
 #include "cohort/autograd/embedding.h"
 #include "cohort/autograd/gradient_tape.h"
+#include "cohort/autograd/test_row_methods.h"
 #include "cohort/base/error.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/runtime/replica_group.h"
@@ -27,33 +28,14 @@ namespace {
 namespace v = internal::variables;
 using Ids = std::vector<int64_t>;
 using Numbers = std::vector<double>;
+using testing::row_methods;
+using testing::RowMethod;
 using update_rules::Rule;
 
 constexpr int64_t kWidth = 3;
 
 Tensor tensor_of(const Ids& ids) { return from_vector(ids, {static_cast<int64_t>(ids.size())}); }
 Numbers numbers(const Tensor& t) { return to_vector<double>(t); }
-
-struct Case {
-  const char* name;
-  std::vector<double> slots;
-  std::function<Rule(int64_t step)> rule;
-  bool lazy = false;
-};
-
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
-      {"sgd", {}, [](int64_t) { return Rule(update_rules::SgdStep{.learning_rate = 0.125}); }},
-      {"adagrad",
-       {0.1},
-       [](int64_t) { return Rule(update_rules::AdagradStep{.learning_rate = 0.5}); }},
-      {"adam", {0, 0}, [](int64_t step) { return Rule(update_rules::adam_step({}, step)); }},
-      {"lazy adam",
-       {0, 0},
-       [](int64_t step) { return Rule(update_rules::adam_step({}, step)); },
-       true}};
-  return all;
-}
 
 /// Replicas with a table of one kind or the other, and what trains it.
 class Trainer {
@@ -86,7 +68,7 @@ class Trainer {
     rows_ = make_rows(rows);
     lookup_ = [this](const Tensor& ids) { return embedding_lookup(rows_, ids); };
   }
-  void compile(const Case& with) {
+  void compile(const RowMethod& with) {
     rule_ = with.rule;
     updater_ = store_->make_updater({rows_}, {.slot_initial = with.slots, .lazy_rows = with.lazy});
   }
@@ -147,7 +129,7 @@ TEST(DynamicTable, TrainsAsATableWithARowForEveryId) {
   constexpr int64_t kIds = 20;
   for (const auto placement : {v::ParameterPlacement::kMirrored, v::ParameterPlacement::kCentral}) {
     for (const int replicas : {1, 2, 3}) {
-      for (const Case& with : cases()) {
+      for (const RowMethod& with : row_methods()) {
         Trainer dynamic(replicas, placement), fixed(replicas, placement);
         const DynamicTable& table = dynamic.grow(kIds, {.seed = 7});
         fixed.fix(first_rows(table, kIds));
@@ -173,7 +155,7 @@ TEST(DynamicTable, GivesRowsOnReplicasAsOnOne) {
   Trainer one(1), three(3);
   for (Trainer* each : {&one, &three}) {
     each->grow(5, options);
-    each->compile(cases()[1]);
+    each->compile(row_methods()[1]);
   }
   for (const Ids& batch : some_batches(12, 60, 4)) {
     one.step(batch);
@@ -211,7 +193,7 @@ TEST(DynamicTable, AnIdWithoutARowDoesNotTrain) {
     DynamicTableOptions options{.admit_after = 3};
     if (with_default) options.default_value = 0.25;
     const DynamicTable& table = trainer.grow(8, options);
-    trainer.compile(cases()[0]);
+    trainer.compile(row_methods()[0]);
     const Numbers begin = numbers(table.first_row(5));
     const Numbers without = with_default ? Numbers(kWidth, 0.25) : begin;
     trainer.step({5, 6, 6, 6});
@@ -227,7 +209,7 @@ TEST(DynamicTable, AnIdWithoutARowDoesNotTrain) {
 
 // What SGD makes of one step from the first row says that nothing of before is left.
 TEST(DynamicTable, AnIdThatComesAgainBeginsAnew) {
-  for (const Case& with : cases()) {
+  for (const RowMethod& with : row_methods()) {
     for (const int replicas : {1, 2}) {
       Trainer trainer(replicas), untouched(replicas);
       for (Trainer* each : {&trainer, &untouched}) each->grow(2);
@@ -259,7 +241,7 @@ TEST(DynamicTable, AnIdThatComesAgainBeginsAnew) {
 TEST(DynamicTable, KeepsTheRowsOfABatchUntilItsUpdate) {
   Trainer trainer(1);
   const DynamicTable& table = trainer.grow(2);
-  trainer.compile(cases()[0]);
+  trainer.compile(row_methods()[0]);
   table.see(tensor_of({1, 2}));
   table.see(tensor_of({3}));  // no update was made
   EXPECT_EQ(table.ids(), (Ids{1, 2}));
@@ -275,7 +257,7 @@ TEST(DynamicTable, KeepsTheRowsOfLookupsUntilTheirUpdate) {
     for (const int updates : {0, 1}) {  // between see(1) and its lookup
       Trainer trainer(1);
       const DynamicTable& table = trainer.grow(1, {.when_full = how, .steps_to_live = 1});
-      trainer.compile(cases()[0]);
+      trainer.compile(row_methods()[0]);
       table.see(tensor_of({1}));
       for (int i = 0; i < updates; ++i) trainer.step({});
       const Numbers before = numbers(table.first_row(1));
@@ -314,7 +296,7 @@ TEST(DynamicTable, GoesOnFromACheckpoint) {
     Trainer whole(1), restored(replicas);
     for (Trainer* each : {&whole, &restored}) {
       each->grow(4, options);
-      each->compile(cases()[1]);
+      each->compile(row_methods()[1]);
     }
     const auto checkpoint_of = [](Trainer& of) {
       return Checkpoint({{"rows", of.rows()}, {"ids", of.table()}});

@@ -31,7 +31,7 @@ uint64_t client_number(rpc::RpcClient& client) {
 // Its answer was lost, and it comes again.
 TEST(RemoteTable, ALookupThatIsToldTwiceCountsOnce) {
   const TestServers test(1);
-  Trainer there(test.coordinator(), 8, {.admit_after = 3}, methods()[0]);
+  Trainer there(test.coordinator(), 8, {.admit_after = 3}, testing::row_methods()[0]);
   const ParameterHandle rows = test.connect()->bind("rows");
   rpc::RpcClient client(test.address(0));
   CallNumber number{.client = client_number(client), .sequence = 1, .oldest = 1};
@@ -53,7 +53,7 @@ TEST(RemoteTable, ALookupThatIsToldTwiceCountsOnce) {
 // Nearly all are noticed, and none ends the server.
 TEST(RemoteTable, DamagedMessagesAreErrors) {
   const TestServers test(1);
-  Trainer there(test.coordinator(), 8, {}, methods()[0]);
+  Trainer there(test.coordinator(), 8, {}, testing::row_methods()[0]);
   const ParameterHandle rows = test.connect()->bind("rows");
   rpc::RpcClient client(test.address(0));
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same every time
@@ -114,7 +114,8 @@ TEST(RemoteTable, DamagedMessagesAreErrors) {
 TEST(RemoteTable, SaysWhatItCannotDo) {
   const TestServers servers(2);
   const DynamicTableOptions options{.seed = 4};
-  Trainer there(servers.coordinator(fixed_shards_partitioner(2)), 8, options, methods()[0]);
+  Trainer there(servers.coordinator(fixed_shards_partitioner(2)), 8, options,
+                testing::row_methods()[0]);
   there.step({1, 2});
   const Variable& rows = there.rows();
   expect_error<FailedPrecondition>({"\"rows\"", "options", "others"},
@@ -148,8 +149,9 @@ TEST(RemoteTable, SaysWhatItCannotDo) {
   });
   TestServers sync(1);
   sync.sync_pushes = {.needed = 2};
-  expect_error<Unimplemented>({"[dynamic_table]", "sync_replicas"},
-                              [&] { Trainer(sync.coordinator(), 8, options, methods()[0]); });
+  expect_error<Unimplemented>({"[dynamic_table]", "sync_replicas"}, [&] {
+    Trainer(sync.coordinator(), 8, options, testing::row_methods()[0]);
+  });
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ using testing::expect_error;
 TEST(RemoteTable, TrainsToTheRowsOfOneProcess) {
   const DynamicTableOptions options{.admit_after = 2, .steps_to_live = 6, .seed = 4};
   for (const int shards : {1, 2, 3}) {
-    for (const Method& method : methods()) {
+    for (const Method& method : testing::row_methods()) {
       const TestServers servers(2);
       Trainer here(OneDeviceStrategy("CPU:0"), 90, options, method);
       Trainer there(servers.coordinator(fixed_shards_partitioner(shards)), 90, options, method);
@@ -61,8 +61,8 @@ TEST(RemoteTable, EvictsAsInOneProcess) {
     const DynamicTableOptions options{
         .admit_after = 2, .candidates = 4, .when_full = how, .seed = 4};
     const TestServers servers(1);
-    Trainer here(OneDeviceStrategy("CPU:0"), 5, options, methods()[1]);
-    Trainer there(servers.coordinator(), 5, options, methods()[1]);
+    Trainer here(OneDeviceStrategy("CPU:0"), 5, options, testing::row_methods()[1]);
+    Trainer there(servers.coordinator(), 5, options, testing::row_methods()[1]);
     for (const Ids& batch : some_batches(12, 60, 8)) {
       here.step(batch);
       there.step(batch);
@@ -77,7 +77,7 @@ TEST(RemoteTable, EvictsAsInOneProcess) {
 TEST(RemoteTable, LookupsForEvaluationChangeNothing) {
   const TestServers servers(2);
   Trainer there(servers.coordinator(fixed_shards_partitioner(2)), 8, {.admit_after = 2},
-                methods()[0]);
+                testing::row_methods()[0]);
   const auto map = [&] { return to_vector<int64_t>(there.table().map().value()); };
   there.step({1, 1, 2});
   const auto before = map();
@@ -92,9 +92,9 @@ TEST(RemoteTable, AGradientNeverReachesAnotherId) {
   const TestServers servers(1);
   const Strategy chief = servers.coordinator({}, 2);
   const DynamicTableOptions options{.seed = 1};
-  Trainer owner(chief, 1, options, methods()[0]);
-  Trainer one(servers.worker(0), 1, options, methods()[0]);
-  Trainer two(servers.worker(1), 1, options, methods()[0]);
+  Trainer owner(chief, 1, options, testing::row_methods()[0]);
+  Trainer one(servers.worker(0), 1, options, testing::row_methods()[0]);
+  Trainer two(servers.worker(1), 1, options, testing::row_methods()[0]);
   GradientTape tape;
   const Tensor rows = one.look_up({1});
   EXPECT_EQ(owner.table().ids(), Ids{1});
@@ -112,7 +112,7 @@ TEST(RemoteTable, WorkersAtOnceMixNoRows) {
   constexpr int kSteps = 150;
   const DynamicTableOptions options{.steps_to_live = 20, .seed = 1, .minval = 0, .maxval = 0};
   const Partitioner two = fixed_shards_partitioner(2);
-  Trainer owner(servers.coordinator(two, kWorkers), 8, options, methods()[0]);
+  Trainer owner(servers.coordinator(two, kWorkers), 8, options, testing::row_methods()[0]);
   const auto work = [&](int worker) {
     const Strategy strategy = servers.worker(worker, kWorkers, two);
     const auto scope = strategy.scope();
@@ -154,7 +154,7 @@ TEST(RemoteTable, FilesGoIntoAnyNumberOfServers) {
   const std::string path = ::testing::TempDir() + "remote_table";
   const DynamicTableOptions options{.admit_after = 2, .steps_to_live = 9, .seed = 4};
   const std::vector<Ids> batches = some_batches(30, 60, 5);
-  for (const Method& method : {methods()[1], methods()[3]}) {
+  for (const Method& method : {testing::row_methods()[1], testing::row_methods()[3]}) {
     const auto trainer = [&](const Strategy& strategy) {
       return std::make_unique<Trainer>(strategy, 90, options, method);
     };
@@ -203,11 +203,12 @@ TEST(RemoteTable, AFullFileKeepsWhatWasSeenLast) {
   const std::string path = ::testing::TempDir() + "remote_table_full";
   const DynamicTableOptions options{.seed = 4};
   constexpr int64_t kRows = 12;
-  Trainer full(OneDeviceStrategy("CPU:0"), kRows, options, methods()[0]);
+  Trainer full(OneDeviceStrategy("CPU:0"), kRows, options, testing::row_methods()[0]);
   for (int64_t id = 0; id < kRows; ++id) full.step({id});
   full.save(path);
   const TestServers servers(3);
-  Trainer there(servers.coordinator(fixed_shards_partitioner(3)), kRows, options, methods()[0]);
+  Trainer there(servers.coordinator(fixed_shards_partitioner(3)), kRows, options,
+                testing::row_methods()[0]);
   there.restore(path);
   EXPECT_EQ(there.table().size() + there.table().evicted(), kRows);
   const auto rows = full.all();
@@ -218,7 +219,7 @@ TEST(RemoteTable, AFullFileKeepsWhatWasSeenLast) {
     EXPECT_EQ(there.row(id), to_vector<float>(there.table().first_row(id)));
   }
   const TestServers others(1);
-  Trainer small(others.coordinator(), 4, options, methods()[0]);
+  Trainer small(others.coordinator(), 4, options, testing::row_methods()[0]);
   EXPECT_THROW(small.table().map().assign(full.table().map().value()), InvalidArgument);
 }
 
@@ -227,12 +228,13 @@ TEST(RemoteTable, AFileOfManyCandidatesGoesIntoServersThatCountFewer) {
   const std::string path = ::testing::TempDir() + "remote_table_candidates";
   const DynamicTableOptions options{.admit_after = 2, .seed = 4};
   constexpr int64_t kRows = 40;
-  Trainer full(OneDeviceStrategy("CPU:0"), kRows, options, methods()[0]);
+  Trainer full(OneDeviceStrategy("CPU:0"), kRows, options, testing::row_methods()[0]);
   for (int64_t id = 0; id < kRows; ++id) full.step({id + 1000});
   ASSERT_EQ(full.table().candidates(), kRows);
   full.save(path);
   const TestServers servers(3);
-  Trainer there(servers.coordinator(fixed_shards_partitioner(3)), kRows, options, methods()[0]);
+  Trainer there(servers.coordinator(fixed_shards_partitioner(3)), kRows, options,
+                testing::row_methods()[0]);
   there.restore(path);
   EXPECT_GT(there.table().candidates(), kRows / 2);
   EXPECT_LT(there.table().candidates(), kRows) << "ids of a shard never come out even by chance";
@@ -248,8 +250,8 @@ TEST(RemoteTable, SurvivesItsServers) {
   servers->begin(1);
   const Strategy strategy = make_parameter_server_strategy(
       {.servers = servers, .partitioner = fixed_shards_partitioner(2)});
-  Trainer here(OneDeviceStrategy("CPU:0"), 90, options, methods()[1]);
-  Trainer there(strategy, 90, options, methods()[1]);
+  Trainer here(OneDeviceStrategy("CPU:0"), 90, options, testing::row_methods()[1]);
+  Trainer there(strategy, 90, options, testing::row_methods()[1]);
   const std::vector<Ids> batches = some_batches(30, 40, 6);
   const auto train = [&](std::size_t first) {
     for (std::size_t i = first; i < first + 10; ++i) {
@@ -299,7 +301,8 @@ TEST(RemoteTable, TrainsByScheduledFunctions) {
   const auto run = [&](const Variable& rows, const auto& step) {
     for (const Ids& batch : some_batches(20, 30, 7)) step(rows, batch);
   };
-  Trainer here(OneDeviceStrategy("CPU:0"), 60, {.admit_after = 2, .seed = 4}, methods()[1]);
+  Trainer here(OneDeviceStrategy("CPU:0"), 60, {.admit_after = 2, .seed = 4},
+               testing::row_methods()[1]);
   run(here.rows(), [&](const Variable&, const Ids& ids) { here.step(ids); });
   const auto scope = strategy.scope();
   const Variable there(zeros({60, kWidth}), {.name = "rows"});

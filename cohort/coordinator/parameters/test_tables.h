@@ -17,6 +17,7 @@
 
 #include "cohort/autograd/dynamic_table.h"
 #include "cohort/autograd/gradient_tape.h"
+#include "cohort/autograd/test_row_methods.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/variables/id_map.h"
@@ -27,33 +28,12 @@ namespace cohort::internal::coordinator {
 
 using Ids = std::vector<int64_t>;
 using Numbers = std::vector<float>;
-using update_rules::Rule;
+using Method = testing::RowMethod;
 
 inline constexpr int64_t kWidth = 3;
 
 inline Tensor tensor_of(const Ids& ids) {
   return from_vector(ids, {static_cast<int64_t>(ids.size())});
-}
-
-struct Method {
-  const char* name;
-  std::vector<double> slots;
-  std::function<Rule(int64_t step)> rule;
-  bool lazy = false;
-};
-
-inline const std::vector<Method>& methods() {
-  static const std::vector<Method> all = {
-      {"sgd", {}, [](int64_t) { return Rule(update_rules::SgdStep{.learning_rate = 0.125}); }},
-      {"adagrad",
-       {0.1},
-       [](int64_t) { return Rule(update_rules::AdagradStep{.learning_rate = 0.5}); }},
-      {"adam", {0, 0}, [](int64_t step) { return Rule(update_rules::adam_step({}, step)); }},
-      {"lazy adam",
-       {0, 0},
-       [](int64_t step) { return Rule(update_rules::adam_step({}, step)); },
-       true}};
-  return all;
 }
 
 /// A table and what trains it, of a strategy of one process or of servers.
