@@ -17,9 +17,10 @@
 namespace cohort {
 
 /// 134, as of an exception that nobody catches, where another start may help: Unavailable,
-/// DeadlineExceeded, an error of code kAborted, and what tells a process that the job has given it
-/// up. 1 for all else, which is as wrong at the next start. Kubeflow's restart policy ExitCode,
-/// and cohortrun's exit-code, start again what ends with at least 128.
+/// DeadlineExceeded, an error of code kAborted, what tells a process that the job has given it up,
+/// and the DataLoss of parameter servers that are gone with all copies. 1 for all else, which is as
+/// wrong at the next start. Kubeflow's restart policy ExitCode, and cohortrun's exit-code, start
+/// again what ends with at least 128.
 inline int exit_code_of(const std::exception& error) noexcept {
   constexpr int kStartAgain = 134;
   const auto* known = dynamic_cast<const Error*>(&error);
