@@ -41,7 +41,7 @@ KERAS_FLOORS = [
     ["config", "internal/unknown_fields"],
     ["fields"],
     ["internal", "dtype_policy", "serializable"],
-    ["activations", "constraints", "initializers", "regularizers", "keras_tensor"],
+    ["activations", "constraints", "initializers", "regularizers", "keras_tensor", "internal/tensor_functions"],
     ["layer", "stft"],
     ["losses", "internal/call_node", "internal/operation"],
     ["metrics", "optimizers", "layers", "internal/graph"],

@@ -310,6 +310,10 @@ class Redrawing {
     if (const Config* args = call.node.find("args"); args != nullptr) {
       for (const Config& arg : args->list()) {
         if (!is_operation || is_tensor(arg)) inputs.push_back(value(arg));
+        if (!is_operation || !arg.is_list()) continue;
+        for (const Config& part : arg.list()) {
+          if (is_tensor(part)) inputs.push_back(value(part));
+        }
       }
     }
     DrawnArgs told;

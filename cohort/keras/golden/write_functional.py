@@ -15,7 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
-L = keras.layers
+L, ops = keras.layers, keras.ops
 
 
 def two_by_two():
@@ -67,6 +67,21 @@ def causal():
     return keras.Model(x, L.Dense(2, name="end")(y), name="causal")
 
 
+def functions():
+    """Functions of keras.ops, which are nodes, too."""
+    x = keras.Input((6,), name="x")
+    y = ops.concatenate([ops.relu(x), ops.tanh(x[:, :2])], axis=-1)
+    y = ops.reshape(y, (-1, 4, 2))
+    z = ops.softmax(ops.expand_dims(ops.mean(y, axis=1), 1), axis=-1)
+    turned = ops.transpose(ops.stack([y[..., 0], ops.exp(-y[..., 1])], axis=1), (0, 2, 1))
+    y = ops.maximum(y * z, ops.sigmoid(turned)) - ops.minimum(ops.silu(y), ops.elu(turned))
+    y = ops.log(ops.sqrt(ops.square(y) + 1.0)) + ops.softplus(y) - ops.leaky_relu(turned)
+    y = ops.where(ops.cast(ops.expand_dims(ops.relu(x[:, 2:]), -1), "bool"), y, 0.5 * y)
+    y = ops.gelu(y) + ops.max(y, axis=-1, keepdims=True) * ops.min(y, axis=[1, 2], keepdims=True)
+    y = ops.squeeze(ops.sum(ops.log_softmax(y), axis=1, keepdims=True), 1)
+    return keras.Model(x, L.Dense(2, name="end")(ops.cast(y, "float32")), name="functions")
+
+
 def rounded(values):
     return [np.round(x.astype("float64"), 7).tolist() for x in values]
 
@@ -105,4 +120,4 @@ def case_of(model):
 here = pathlib.Path(__file__).parent
 (here / "functional.json").write_text(json.dumps(
     [case_of(two_by_two()), case_of(nested()), case_of(masked()), case_of(operators()),
-     case_of(causal())]) + "\n")
+     case_of(causal()), case_of(functions())]) + "\n")

@@ -5,6 +5,7 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/floor_divide.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
@@ -20,6 +21,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/torch_errors.h"
 
 namespace cohort::keras::internal {
 namespace {
@@ -29,7 +31,7 @@ constexpr const char* kModules = "keras.src.ops.";
 constexpr const char* kIndexing = "GetItem";
 constexpr const char* kKnown =
     "Absolute, Add, FloorDivide, GetItem, Matmul, Mod, Multiply, Negative, Power, Subtract, "
-    "TrueDivide";
+    "TrueDivide, ";
 
 using TensorOp = Tensor (*)(const Tensor& a, const Tensor& b);
 
@@ -176,7 +178,18 @@ Shape taken_shape(Shape shape, const Config& key) {
   return shape;
 }
 
+// Null where the tensors are: one by one, or in a list.
+bool takes(const TensorFunction& function, const std::vector<Config>& arguments) {
+  const bool in_list = function.tensors == 0;
+  const Config::List given = in_list && arguments.size() == 1 && arguments[0].is_list()
+                                 ? arguments[0].list()
+                                 : Config::List(arguments.begin(), arguments.end());
+  const std::size_t count = in_list ? std::max<std::size_t>(given.size(), 1) : function.tensors;
+  return given.size() == count && std::ranges::all_of(given, &Config::is_null);
+}
+
 bool takes(const std::string& kind, const std::vector<Config>& arguments) {
+  if (const TensorFunction* f = find_tensor_function(kind)) return takes(*f, arguments);
   if (kind == kIndexing) return arguments.size() == 2 && arguments[0].is_null();
   if (is_unary(kind)) return arguments.size() == 1 && arguments[0].is_null();
   if (arguments.size() != 2) return false;
@@ -188,13 +201,19 @@ bool takes(const std::string& kind, const std::vector<Config>& arguments) {
 
 }  // namespace
 
-Operation::Operation(std::string kind, std::vector<Config> arguments, std::string name)
-    : NestLayer(std::move(name)), kind_(std::move(kind)), arguments_(std::move(arguments)) {
-  const bool known =
-      broadcasting(kind_) != nullptr || is_unary(kind_) || kind_ == "Matmul" || kind_ == kIndexing;
+Operation::Operation(std::string kind, std::vector<Config> arguments, std::string name,
+                     Config options)
+    : NestLayer(std::move(name)),
+      kind_(std::move(kind)),
+      arguments_(std::move(arguments)),
+      function_(find_tensor_function(kind_)),
+      options_(std::move(options)) {
+  const bool known = broadcasting(kind_) != nullptr || is_unary(kind_) || kind_ == "Matmul" ||
+                     kind_ == kIndexing || function_ != nullptr;
   if (!known) {
-    throw Unimplemented(str_cat("[Functional] expected one of the operations ", kKnown, ", got ",
-                                kind_, ": write it as a layer"));
+    throw Unimplemented(str_cat("[Functional] expected one of the operations ", kKnown,
+                                join(tensor_function_names(), ", "), ", got ", kind_,
+                                ": write it as a layer"));
   }
   COHORT_CHECK_ARG(takes(kind_, arguments_), "[", kind_, "] expected the arguments of Keras, got ",
                    Config(arguments_));
@@ -203,10 +222,12 @@ Operation::Operation(std::string kind, std::vector<Config> arguments, std::strin
 
 std::size_t Operation::tensors() const {
   if (kind_ == kIndexing) return 1;
+  if (arguments_.size() == 1 && arguments_[0].is_list()) return arguments_[0].list().size();
   return static_cast<std::size_t>(std::ranges::count_if(arguments_, &Config::is_null));
 }
 
 Tensor Operation::compute(const std::vector<Tensor>& x) const {
+  if (function_ != nullptr) return function_->compute(x, options_);
   if (kind_ == kIndexing) return taken(x[0], arguments_[1]);
   if (kind_ == "Negative") return at::neg(x[0]);
   if (kind_ == "Absolute") return at::abs(x[0]);
@@ -232,6 +253,7 @@ ElementSpec Operation::compute_output_spec(const ElementSpec& inputs) const {
   const std::vector<TensorSpec> x = inputs.flat();
   COHORT_CHECK_ARG(x.size() == tensors(), "[", name(), "] expected ", tensors(), " tensors, got ",
                    inputs);
+  if (function_ != nullptr) return function_spec(x);
   TensorSpec out = x[0];
   if (kind_ == kIndexing) {
     out.shape = taken_shape(out.shape, arguments_[1]);
@@ -250,10 +272,46 @@ ElementSpec Operation::compute_output_spec(const ElementSpec& inputs) const {
   return out;
 }
 
-Config Operation::get_config() const { return Config::object({{"name", name()}}); }
+// By tensors without memory, with two sizes in place of those that are not known: what they change
+// is not known behind the function, either.
+TensorSpec Operation::function_spec(const std::vector<TensorSpec>& inputs) const {
+  constexpr int64_t kSize = 840;  // which whatever is up to 8 divides, for reshape
+  const auto of_size = [&](int64_t any) {
+    std::vector<Tensor> x;
+    for (const TensorSpec& input : inputs) {
+      Shape shape = input.shape;
+      std::ranges::replace(shape, kUnknownDim, any);
+      const DType dtype = input.dtype == DType::Undefined ? floatx() : input.dtype;
+      x.push_back(at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kMeta)));
+    }
+    return compute(x);
+  };
+  Tensor one, other;
+  try {
+    one = of_size(kSize);
+    other = of_size(2 * kSize);
+  } catch (const c10::Error& error) {
+    throw InvalidArgument(str_cat("[", kind_, "] expected inputs that fit, got ",
+                                  none_shape(inputs[0].shape), ": ", torch_text(error)));
+  }
+  TensorSpec out{shape_of(one), one.scalar_type()};
+  for (std::size_t i = 0; i < out.shape.size(); ++i) {
+    if (one.size(static_cast<int64_t>(i)) != other.size(static_cast<int64_t>(i))) {
+      out.shape[i] = kUnknownDim;
+    }
+  }
+  return out;
+}
+
+Config Operation::get_config() const {
+  Config config = Config::object({{"name", name()}});
+  if (!options_.is_object()) return config;
+  for (const auto& [option, value] : options_.members()) config.set(option, value);
+  return config;
+}
 
 Config Operation::serialize() const {
-  return Config::object({{"module", kModule},
+  return Config::object({{"module", function_ == nullptr ? kModule : function_->module},
                          {"class_name", kind_},
                          {"config", get_config()},
                          {"registered_name", kind_}});
@@ -262,6 +320,7 @@ Config Operation::serialize() const {
 Config::List Operation::arguments_with(const Config::List& tensors) const {
   Config::List all;
   std::size_t next = 0;
+  if (arguments_.size() == 1 && arguments_[0].is_list()) return {Config(tensors)};
   for (const Config& argument : arguments_) {
     const bool is_tensor = argument.is_null() && next < tensors.size();
     all.push_back(is_tensor ? tensors[next++] : argument);
@@ -280,11 +339,27 @@ std::shared_ptr<Operation> operation_of(const Config& entry) {
     throw Unimplemented(
         str_cat("[Functional] expected an operation that is called once, got ", kind));
   }
+  const auto argument_of = [](const Config& argument) {
+    return is_class(argument, "__keras_tensor__") ? Config() : argument;
+  };
   std::vector<Config> arguments;
   for (const Config& argument : nodes->list()[0].at("args").list()) {
-    arguments.push_back(is_class(argument, "__keras_tensor__") ? Config() : argument);
+    if (!argument.is_list() || find_tensor_function(kind) == nullptr) {
+      arguments.push_back(argument_of(argument));
+      continue;
+    }
+    Config::List parts;
+    for (const Config& part : argument.list()) parts.push_back(argument_of(part));
+    arguments.emplace_back(std::move(parts));
   }
-  return std::make_shared<Operation>(kind, std::move(arguments), entry.text("name"));
+  Config options = Config::object();
+  if (const Config* config = entry.find("config"); config != nullptr && config->is_object()) {
+    for (const auto& [name, value] : config->members()) {
+      if (name != "name") options.set(name, value);
+    }
+  }
+  return std::make_shared<Operation>(kind, std::move(arguments), entry.text("name"),
+                                     std::move(options));
 }
 
 }  // namespace cohort::keras::internal

@@ -7,17 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "cohort/keras/internal/tensor_functions.h"
 #include "cohort/keras/layer.h"
 
 namespace cohort::keras::internal {
 
 /// Called once. Its arguments are Keras's, in their order: null where a tensor is to stand, else
-/// what the operation is told. Threads: immutable.
+/// what the operation is told, or a list of nulls. `options` is what its config says besides the
+/// name, of functions of tensor_functions.h. Threads: immutable.
 class Operation : public NestLayer {
  public:
   /// Errors: Unimplemented for a class of Keras's that is not known here; InvalidArgument for
   ///         other arguments than it takes.
-  Operation(std::string kind, std::vector<Config> arguments, std::string name = {});
+  Operation(std::string kind, std::vector<Config> arguments, std::string name = {},
+            Config options = {});
 
   std::string class_name() const override { return kind_; }
   bool may_have_weights() const override { return false; }
@@ -31,13 +34,18 @@ class Operation : public NestLayer {
 
   /// What a config has as its arguments, with `tensors` where they stand.
   Config::List arguments_with(const Config::List& tensors) const;
+  /// Arithmetic or a part of a tensor: what operations.h draws.
+  bool is_arithmetic() const { return function_ == nullptr; }
 
  private:
   std::size_t tensors() const;
   Tensor compute(const std::vector<Tensor>& x) const;
+  TensorSpec function_spec(const std::vector<TensorSpec>& inputs) const;
 
   const std::string kind_;
   const std::vector<Config> arguments_;
+  const TensorFunction* const function_;  // of others null
+  const Config options_;
 };
 
 /// Of an entry of a model's config; nullptr: it is a layer.

@@ -72,6 +72,7 @@ std::string of_two(const Call& c, const std::string& kind, const Names& x, bool 
 Values convert_operation(const Call& c, const data::TensorSpec& output) {
   const auto& operation = dynamic_cast<const Operation&>(c.layer);
   const std::string kind = operation.class_name();
+  if (!operation.is_arithmetic()) c.refuse("as an operation");
   // Texts stand for the tensors.
   const Config::List arguments =
       operation.arguments_with(Config::List(c.in.size(), Config("tensor")));
