@@ -290,7 +290,7 @@ function(cohort_test name)
   add_dependencies(cohort_tests ${name})
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 240)
   endif()
   if(COHORT_SANITIZER)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")  # an instrumented test takes that much longer

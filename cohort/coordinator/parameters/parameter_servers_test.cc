@@ -11,6 +11,7 @@
 #include "cohort/coordinator/parameters/generation_fence.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/testing/comes_true.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
@@ -345,10 +346,10 @@ TEST(ParameterServers, LanesChangeNoNumber) {
   ParameterServers without(client_of(false));
   const ParameterHandle t = make(with, "t", {90'000, 32}, 2);
   const ParameterHandle same = without.bind("t");
-  for (int i = 0; i < 1000 && !(clients[0]->has_lane() && clients[1]->has_lane()); ++i) {
+  ASSERT_TRUE(testing::comes_true([&] {
     with.pull_range(t, {}, {44'999, 2});
-  }
-  ASSERT_TRUE(clients[0]->has_lane() && clients[1]->has_lane());
+    return clients[0]->has_lane() && clients[1]->has_lane();
+  }));
   EXPECT_TRUE(with.pull(t).equal(without.pull(same)));
   const Tensor ids = tensor({89'999, 3, 45'000, 44'999, 3, 0}, kInt64);
   const Tensor distinct = tensor({89'999, 3, 45'000, 44'999, 0}, kInt64);
@@ -385,8 +386,10 @@ TEST(ParameterServers, NumbersGoThroughLanes) {
   const auto client = std::make_shared<rpc::RpcClient>(options);
   ParameterServers servers({client});
   const ParameterHandle t = make(servers, "t", {40'000, 32});
-  for (int i = 0; i < 1000 && !client->has_lane(); ++i) servers.pull_range(t, {}, {0, 1});
-  ASSERT_TRUE(client->has_lane());
+  ASSERT_TRUE(testing::comes_true([&] {
+    servers.pull_range(t, {}, {0, 1});
+    return client->has_lane();
+  }));
   const std::vector<std::string> methods = {"ps.pull", "ps.pull_rows", "ps.push", "ps.push_rows"};
   for (const std::string& each : methods) {
     test.calls->over_grpc(each);

@@ -19,22 +19,14 @@
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/parameters/test_groups.h"
 #include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/testing/comes_true.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::coordinator {
 namespace {
 
 using std::chrono::milliseconds;
-
-/// False: it did not become so in time.
-bool comes_true(const std::function<bool()>& what) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!what()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  return true;
-}
+using testing::comes_true;
 
 ParameterHandle make_of(ParameterServers& servers, const std::string& name, const Shape& shape,
                         double value, bool* made = nullptr) {
@@ -219,7 +211,7 @@ TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {
   constexpr int64_t kRows = COHORT_UNDER_SANITIZER != 0 ? 1 << 13 : 1 << 19;
   constexpr int64_t kWidth = 128;
   const cluster::StoreServer store{cluster::StoreServerOptions{}};
-  TestGroups groups(store.address(), 1, milliseconds(1000));
+  TestGroups groups(store.address(), 1, milliseconds(2000));
   const auto servers = groups.connect();
   servers->begin(1);
   const ParameterHandle table = make_of(*servers, "table", {kRows, kWidth}, 0);
@@ -252,7 +244,7 @@ TEST(ReplicatedParameterServers, OfTwoJobsDoNotMeetInOneStore) {
   const cluster::StoreServer store{cluster::StoreServerOptions{}};
   for (const uint64_t job : {1, 2}) {
     TestGroups groups(store.address(), job, milliseconds(500));
-    EXPECT_TRUE(comes_true([&] { return groups.is_whole(0) && groups.is_whole(1); })) << job;
+    EXPECT_TRUE(comes_true([&] { return groups.is_whole(); })) << job;
   }
 }
 

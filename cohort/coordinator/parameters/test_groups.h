@@ -3,6 +3,8 @@
 // Parameter servers with copies in this process, for tests, which end and begin again.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <map>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "cohort/coordinator/parameters/replica_host.h"
 #include "cohort/coordinator/parameters/replicated_state.h"
 #include "cohort/rpc/test_lanes.h"
+#include "cohort/testing/comes_true.h"
 #include "cohort/testing/ports.h"
 
 namespace cohort::internal::coordinator {
@@ -44,7 +47,9 @@ class TestGroups {
         rpc::counted(made.hosts->methods(), calls_));
     made.hosts->begin(kServers, job_);
   }
+  /// With all copies there, so that nothing is lost: a busy machine may have dropped one before.
   void stop(int task) {
+    EXPECT_TRUE(testing::comes_true([this] { return is_whole(); }));
     tasks_[task].server.reset();
     tasks_[task].hosts.reset();
   }
@@ -71,6 +76,7 @@ class TestGroups {
         group_clients(clients, addresses(), kServers),
         ParameterServersOptions{.timeout = std::chrono::seconds(60), .are_groups = true});
   }
+  bool is_whole() const { return is_whole(0) && is_whole(1); }
   /// Whether a server says that it leads the group, and all copies are there.
   bool is_whole(int group) const {
     rpc::MessageWriter header;
