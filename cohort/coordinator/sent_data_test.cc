@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
@@ -139,6 +141,30 @@ TEST_F(CoordinatorSettings, LaterWorkersBeginLater) {
   ClusterCoordinator coordinator(strategy);
   while (coordinator.schedule(here).get() == 0) {
   }
+}
+
+// There are three within a tenth of a second.
+TEST_F(CoordinatorSettings, AServerIsLostBehindSoManyFailures) {
+  const auto lose_server = [](const auto& and_then) {
+    TestCluster cluster;
+    auto options = cluster.options();
+    options.heartbeat = std::chrono::milliseconds(20);
+    const CoordinatedStrategy strategy(options);
+    ClusterCoordinator coordinator(strategy);
+    cluster.stop("ps", 0);
+    and_then(coordinator);
+  };
+  set("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", "1000000");
+  lose_server([](ClusterCoordinator& coordinator) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    coordinator.schedule(here).get();
+  });
+  set("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", "1");
+  lose_server([](ClusterCoordinator& coordinator) {
+    expect_error<Unavailable>({"ps 0", "is lost"}, [&] {
+      while (true) coordinator.schedule(here).get();
+    });
+  });
 }
 
 TEST_F(CoordinatorSettings, WhatIsNoNumberIsRefused) {

@@ -16,6 +16,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/store/store_server.h"
+#include "cohort/coordinator/internal/coordinator_variables.h"
 #include "cohort/coordinator/internal/task_service.h"
 #include "cohort/coordinator/parameters/replica_host.h"
 #include "cohort/rpc/wire.h"
@@ -30,7 +31,6 @@ using std::chrono::milliseconds;
 // How often who has not come is named in the log, and the pause between two tries.
 constexpr milliseconds kSayMissing{10000};
 constexpr milliseconds kOneTry{1000};
-constexpr int kMostFailures = 3;
 
 std::string number_text(uint64_t number) {
   rpc::MessageWriter out;
@@ -138,7 +138,7 @@ struct ClusterConnection::Impl {
   GroupFacts known_groups() {
     for (Task& task : servers) {
       try {
-        const GroupFacts told = group_facts_of(*client(task), kOneTry * kMostFailures);
+        const GroupFacts told = group_facts_of(*client(task), kOneTry * 3);
         if (told.replicas > 0) return told;
       } catch (const Error& e) {
         if (!is_absence(e.code())) throw;
@@ -287,7 +287,7 @@ struct ClusterConnection::Impl {
   void count_failure(Task& task, const std::string& what) {
     {
       const base::MutexLock lock(mutex);
-      if (++task.failures < kMostFailures) return;
+      if (++task.failures < most_failures) return;
     }
     lose_server(task, what);
   }
@@ -417,6 +417,7 @@ struct ClusterConnection::Impl {
 
   const ClusterConnectionOptions options;
   const std::shared_ptr<StatusBoard> board;
+  const int most_failures = failures_of_a_lost_server();
   Greeting greeting;             // as it is behind wait_for_all()
   CoordinatorIdentity identity;  // as it began
   bool is_resumed = false;
