@@ -31,10 +31,10 @@ rpc::Payload answer_with(const PayloadReader& data, std::size_t bytes, const Fil
 
 inline rpc::Payload answer_with_rows(const PayloadReader& data, StoredParameter& parameter,
                                      const StoredPlace& place, RowRange range) {
-  parameter.check_range(range);
-  return answer_with(
-      data, static_cast<std::size_t>(range.count) * parameter.row_bytes(),
-      [&](std::byte* to, Filled filled) { parameter.read(place, range, to, filled); });
+  const std::size_t bytes = parameter.bytes_of(place, range);
+  return answer_with(data, bytes, [&](std::byte* to, Filled filled) {
+    parameter.read(place, range, {to, bytes}, filled);
+  });
 }
 
 }  // namespace cohort::internal::coordinator

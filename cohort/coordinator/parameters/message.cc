@@ -17,9 +17,15 @@ namespace cohort::internal::coordinator {
 namespace {
 
 using namespace update_rules;  // NOLINT(google-build-using-namespace): the rules, by their names
+using variables::AdafactorStep;
+using variables::LambStep;
+using variables::MuonAdamStep;
+using variables::MuonStep;
+using variables::SlotForm;
+using variables::WholeRule;
 
 // As the sender has it in memory: another version, or another order of bytes, reads as another one.
-constexpr uint64_t kMark = 0x0005'5350'5f48'4f43;  // "COH_PS", version 5
+constexpr uint64_t kMark = 0x0006'5350'5f48'4f43;  // "COH_PS", version 6
 constexpr std::size_t kMostHeaderBytes = std::size_t{1} << 20;
 constexpr uint64_t kMostAxes = 32;
 constexpr std::size_t kMostNameBytes = 4096;
@@ -46,6 +52,14 @@ auto fields(FtrlStep& s) {
   return std::tie(s.learning_rate, s.learning_rate_power, s.l1, s.l2, s.l2_shrinkage, s.beta);
 }
 auto fields(LionStep& s) { return std::tie(s.learning_rate, s.beta_1, s.beta_2); }
+auto fields(LambStep& s) {
+  return std::tie(s.learning_rate, s.beta_1, s.beta_2, s.epsilon, s.correction_1, s.correction_2,
+                  s.ratio);
+}
+// What resolve() needs, who sends it has used.
+auto fields(AdafactorStep& s) { return std::tie(s.share, s.epsilon_1, s.rows_mean, s.rate); }
+auto fields(MuonStep& s) { return std::tie(s.momentum, s.rate); }
+auto fields(MuonAdamStep& s) { return std::tie(s.alpha, s.beta_1, s.beta_2, s.epsilon); }
 auto fields(UpdateOptions& o) { return std::tie(o.gradient_scale, o.clip_value, o.weight_decay); }
 
 void put(rpc::MessageWriter& out, double x) { out.number(std::bit_cast<uint64_t>(x)); }
@@ -65,11 +79,23 @@ void get_fields(rpc::MessageReader& in, S& step) {
   std::apply([&](auto&... each) { (get(in, each), ...); }, fields(step));
 }
 
-template <std::size_t... I>
-Rule rule_of_index(uint64_t index, std::index_sequence<I...>) {
-  Rule out;
-  ((index == I ? static_cast<void>(out.emplace<I>()) : void()), ...);
+template <class R, std::size_t... I>
+R rule_of_index(uint64_t index, std::index_sequence<I...>) {
+  R out;
+  ((index == I ? static_cast<void>(out.template emplace<I>()) : void()), ...);
   return out;
+}
+template <class R>
+R read_rule(rpc::MessageReader& in) {
+  constexpr std::size_t kRules = std::variant_size_v<R>;
+  R out = rule_of_index<R>(in.number_up_to(kRules - 1), std::make_index_sequence<kRules>());
+  std::visit([&](auto& rule) { get_fields(in, rule); }, out);
+  return out;
+}
+template <class R>
+void write_rule(rpc::MessageWriter& out, const R& rule) {
+  out.number(rule.index());
+  std::visit([&](const auto& each) { put_fields(out, each); }, rule);
 }
 
 }  // namespace
@@ -239,19 +265,43 @@ Shape read_shape(rpc::MessageReader& in) {
 }
 
 void write_step(rpc::MessageWriter& out, const UpdateStep& step) {
-  out.number(step.rule.index());
-  std::visit([&](const auto& rule) { put_fields(out, rule); }, step.rule);
+  write_rule(out, step.rule);
   put_fields(out, step.how);
   out.text(step.slots);
 }
 
 UpdateStep read_step(rpc::MessageReader& in) {
-  constexpr std::size_t kRules = std::variant_size_v<Rule>;
   UpdateStep out;
-  out.rule = rule_of_index(in.number_up_to(kRules - 1), std::make_index_sequence<kRules>());
-  std::visit([&](auto& rule) { get_fields(in, rule); }, out.rule);
+  out.rule = read_rule<Rule>(in);
   get_fields(in, out.how);
   out.slots = read_name(in);
+  return out;
+}
+
+void write_step(rpc::MessageWriter& out, const WholeStep& step) {
+  write_rule(out, step.rule);
+  put(out, step.weight_decay);
+  out.text(step.slots);
+}
+
+WholeStep read_whole_step(rpc::MessageReader& in) {
+  WholeStep out;
+  out.rule = read_rule<WholeRule>(in);
+  get(in, out.weight_decay);
+  out.slots = read_name(in);
+  return out;
+}
+
+void write_form(rpc::MessageWriter& out, const SlotForm& form) {
+  out.number(static_cast<uint64_t>(form.kind));
+  write_shape(out, form.shape);
+}
+
+SlotForm read_form(rpc::MessageReader& in) {
+  SlotForm out;
+  out.kind =
+      static_cast<SlotForm::Kind>(in.number_up_to(static_cast<uint64_t>(SlotForm::Kind::kShared)));
+  out.shape = read_shape(in);
   return out;
 }
 

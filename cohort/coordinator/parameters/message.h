@@ -25,6 +25,7 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/update_rules/rules.h"
 #include "cohort/update_rules/update.h"
+#include "cohort/variables/whole_step.h"
 
 namespace cohort::internal::coordinator {
 
@@ -116,5 +117,18 @@ struct UpdateStep {
 void write_step(rpc::MessageWriter& out, const UpdateStep& step);
 /// Errors: DataLoss for a rule that there is not.
 UpdateStep read_step(rpc::MessageReader& in);
+
+/// The same of one that looks at a variable as a whole.
+struct WholeStep {
+  variables::WholeRule rule = {};
+  double weight_decay = 0;  ///< Decay times learning rate.
+  std::string slots = {};
+};
+void write_step(rpc::MessageWriter& out, const WholeStep& step);
+/// Errors: DataLoss for a rule that there is not.
+WholeStep read_whole_step(rpc::MessageReader& in);
+void write_form(rpc::MessageWriter& out, const variables::SlotForm& form);
+/// Errors: DataLoss.
+variables::SlotForm read_form(rpc::MessageReader& in);
 
 }  // namespace cohort::internal::coordinator

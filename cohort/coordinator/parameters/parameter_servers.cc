@@ -347,7 +347,9 @@ void ParameterServers::scatter(const ParameterHandle& variable, variables::Scatt
 }
 
 void ParameterServers::make_slots(const ParameterHandle& variable, const std::string& set,
-                                  const std::vector<double>& initial) {
+                                  const std::vector<double>& initial,
+                                  std::vector<variables::SlotForm> forms) {
+  forms.resize(initial.size());
   drops_->wait();
   Calls calls(options_.timeout);
   for (const BoundShard& shard : variable.shards) {
@@ -355,6 +357,7 @@ void ParameterServers::make_slots(const ParameterHandle& variable, const std::st
     header.number(shard.id);
     header.text(set);
     header.number(initial.size());
+    for (const variables::SlotForm& form : forms) write_form(header, form);
     header.number(drops_->given_up(slots_key(shard.id, set)) > 0 ? 1 : 0);
     rpc::Payload request = message(header);
     const auto owner = std::make_shared<const std::vector<double>>(initial);

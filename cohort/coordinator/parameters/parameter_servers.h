@@ -66,6 +66,13 @@ struct ParameterHandle {
   std::string shard_name(std::size_t shard) const;
 };
 
+/// What a step that looks at a variable as a whole brings for all of its rows, contiguous.
+struct WholePush {
+  ParameterHandle variable = {};
+  WholeStep step = {};
+  variables::WholeGradient by = {};
+};
+
 struct ParameterServersOptions {
   /// Of one message; and what a process waits for a variable that another one is making.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
@@ -114,8 +121,9 @@ class ParameterServers {
 
   /// The value, or a slot.
   Tensor pull(const ParameterHandle& variable, const StoredPlace& place = {});
-  /// The values of several variables, asked for at once.
-  std::vector<Tensor> pull_all(const std::vector<const ParameterHandle*>& variables);
+  /// The values, or slots, of several variables, asked for at once.
+  std::vector<Tensor> pull_all(const std::vector<const ParameterHandle*>& variables,
+                               const StoredPlace& place = {});
   Tensor pull_range(const ParameterHandle& variable, const StoredPlace& place, RowRange range);
   /// Each row travels once, however often it is named. Shapes: rows [n], checked; result [n,
   /// rest...].
@@ -152,8 +160,9 @@ class ParameterServers {
   std::vector<ShardIds> read_ids(const ParameterHandle& variable, IdsPart part);
   void restore_ids(const ParameterHandle& variable, const std::vector<ShardIds>& all);
 
+  /// Without `forms` all are like the variable. One that is shared is there once for each shard.
   void make_slots(const ParameterHandle& variable, const std::string& set,
-                  const std::vector<double>& initial);
+                  const std::vector<double>& initial, std::vector<variables::SlotForm> forms = {});
   /// Does not wait.
   void drop_slots(const ParameterHandle& variable, const std::string& set);
 
@@ -166,6 +175,12 @@ class ParameterServers {
   /// counts it, if any of its do. Returns how many there are by now.
   uint64_t complete_update(const std::vector<ParameterHandle>& variables, const std::string& set,
                            const ParameterHandle& counter);
+
+  /// The first phase of steps that look at variables as a whole (variables/whole_step.h): sums over
+  /// all rows of each, asked for at once, and added in the order of the rows. Nothing is written.
+  /// What others push before the second phase (Push::whole) is not in them: the step is scaled by
+  /// what was there, and is applied to what is there.
+  std::vector<variables::WholeSums> sums(const std::vector<WholePush>& all);
 
   /// Gradients of one step, sent at once to all servers that have a part of them.
   class Push {
@@ -183,6 +198,8 @@ class ParameterServers {
     /// where others_too; Unimplemented in this thread's Transaction.
     void ids(const ParameterHandle& variable, const UpdateStep& step,
              const variables::RowSum& gradient, bool others_too);
+    /// By the rule as it is: as it is sent it has all its numbers.
+    void whole(const WholePush& all);
     /// Ahead of the first accumulate(): one that is refused behind others would leave theirs in the
     /// sums. Errors: InvalidArgument for more of a shard than a message holds.
     static void check(const ParameterHandle& variable);

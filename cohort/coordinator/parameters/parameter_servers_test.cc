@@ -289,7 +289,7 @@ void expect_errors_of_bad_messages(bool in_lanes) {
   for (const char* method :
        {"ps.push_rows", "ps.push", "ps.pull", "ps.pull_rows", "ps.write", "ps.scatter", "ps.create",
         "ps.declare", "ps.make_slots", "ps.find", "ps.make_table", "ps.see", "ps.pull_ids",
-        "ps.push_ids", "ps.table", "ps.restore_table"}) {
+        "ps.push_ids", "ps.table", "ps.restore_table", "ps.statistics", "ps.push_whole"}) {
     for (std::size_t size = 0; size < text.size(); size += 7) {
       EXPECT_THROW(client.call(method, rpc::Payload(text.substr(0, size))), Error) << method;
     }

@@ -288,8 +288,7 @@ rpc::Payload ParameterService::Impl::write(rpc::MessageReader& in, PayloadReader
   in.end();
   parameter->write(place, kind, range, data);
   row_counts().changed += static_cast<uint64_t>(range.count);
-  const bool is_small =
-      static_cast<std::size_t>(range.count) * parameter->row_bytes() <= kAnsweredBytes;
+  const bool is_small = parameter->bytes_of(place, range) <= kAnsweredBytes;
   static const rpc::Payload kNoCall;  // what is kept for who asks again has memory of its own
   return is_small ? answer_with_rows(PayloadReader(kPs, kNoCall), *parameter, place, range)
                   : message({});
@@ -304,28 +303,6 @@ rpc::Payload ParameterService::Impl::scatter(rpc::MessageReader& in, PayloadRead
   const std::vector<int64_t> rows = data.rows(count, parameter->rows());
   parameter->scatter(kind, rows, data);
   row_counts().changed += rows.size();
-  return message({});
-}
-
-rpc::Payload ParameterService::Impl::make_slots(rpc::MessageReader& in, PayloadReader& data) {
-  const Stored parameter = read_id(in);
-  const std::string set = read_name(in);
-  const uint64_t count = in.number_up_to(update_rules::kMaxSlots);
-  const bool anew = in.number_up_to(1) == 1;
-  in.end();
-  std::vector<double> initial(count);
-  data.expect(count * sizeof(double));
-  data.read(initial.data(), count * sizeof(double));
-  parameter->make_slots(set, initial, anew);
-  return message({});
-}
-
-rpc::Payload ParameterService::Impl::drop_slots(rpc::MessageReader& in, PayloadReader& data) {
-  const Stored parameter = read_id(in);
-  const std::string set = read_name(in);
-  in.end();
-  data.expect(0);
-  parameter->drop_slots(set);
   return message({});
 }
 
@@ -402,10 +379,10 @@ std::size_t ParameterService::bytes() const {
 
 const ParameterService::Impl::Methods& ParameterService::Impl::reads() {
   static const Methods kReads = {
-      {"ps.find", &Impl::find},          {"ps.bind", &Impl::bind_now},
-      {"ps.pull", &Impl::pull},          {"ps.pull_rows", &Impl::pull_rows},
-      {"ps.pull_ids", &Impl::pull_ids},  {"ps.table", &Impl::table},
-      {"ps.push_step", &Impl::push_step}};
+      {"ps.find", &Impl::find},           {"ps.bind", &Impl::bind_now},
+      {"ps.pull", &Impl::pull},           {"ps.pull_rows", &Impl::pull_rows},
+      {"ps.pull_ids", &Impl::pull_ids},   {"ps.table", &Impl::table},
+      {"ps.push_step", &Impl::push_step}, {"ps.statistics", &Impl::statistics}};
   return kReads;
 }
 
@@ -421,6 +398,7 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
                                 {"ps.scatter", &Impl::scatter},
                                 {"ps.push", &Impl::push},
                                 {"ps.push_rows", &Impl::push_rows},
+                                {"ps.push_whole", &Impl::push_whole},
                                 {"ps.accumulate", &Impl::accumulate},
                                 {"ps.accumulate_rows", &Impl::accumulate_rows},
                                 {"ps.count_push", &Impl::count_push},
@@ -440,8 +418,8 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
 }
 
 std::vector<std::string> parameter_lanes() {
-  return {"ps.pull",      "ps.pull_rows", "ps.write",    "ps.scatter", "ps.push",
-          "ps.push_rows", "ps.see",       "ps.pull_ids", "ps.push_ids"};
+  return {"ps.pull", "ps.pull_rows", "ps.write",    "ps.scatter",    "ps.push",      "ps.push_rows",
+          "ps.see",  "ps.pull_ids",  "ps.push_ids", "ps.statistics", "ps.push_whole"};
 }
 
 std::map<std::string, rpc::RpcHandler> parameter_methods(

@@ -59,6 +59,9 @@ struct ParameterService::Impl {
   rpc::Payload drop_slots(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push_rows(rpc::MessageReader& in, PayloadReader& data);
+  // Of steps that look at a variable as a whole (variables/whole_step.h).
+  rpc::Payload statistics(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload push_whole(rpc::MessageReader& in, PayloadReader& data);
   // Of pushes that are one update with others (push_sum.h).
   rpc::Payload accumulate(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload accumulate_rows(rpc::MessageReader& in, PayloadReader& data);

@@ -135,7 +135,9 @@ void ParameterService::check_room(const std::string& method, const rpc::Payload&
   }
   in.text();
   std::vector<Tensor> slots(in.number_up_to(update_rules::kMaxSlots));
-  for (Tensor& slot : slots) slot = empty(parameter->shape(), parameter->dtype());
+  for (Tensor& slot : slots) {
+    slot = empty(variables::shape_of(read_form(in), parameter->shape()), parameter->dtype());
+  }
 }
 
 }  // namespace cohort::internal::coordinator

@@ -23,7 +23,7 @@ constexpr std::size_t kEffectBytes = 256;  // around one
 bool is_preparable(const std::string& method) {
   return method == "ps.write" || method == "ps.scatter" || method == "ps.push" ||
          method == "ps.push_rows" || method == "ps.accumulate" || method == "ps.accumulate_rows" ||
-         method == "ps.count_push";
+         method == "ps.count_push" || method == "ps.push_whole";
 }
 
 rpc::Payload payload_of(const std::shared_ptr<const std::string>& bytes) {

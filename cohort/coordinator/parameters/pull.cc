@@ -113,12 +113,12 @@ Tensor ParameterServers::pull_range(const ParameterHandle& variable, const Store
   return out;
 }
 
-std::vector<Tensor> ParameterServers::pull_all(
-    const std::vector<const ParameterHandle*>& variables) {
+std::vector<Tensor> ParameterServers::pull_all(const std::vector<const ParameterHandle*>& variables,
+                                               const StoredPlace& place) {
   Calls calls(options_.timeout);
   std::vector<Tensor> out;
   for (const ParameterHandle* each : variables) {
-    out.push_back(start_pull(calls, *each, {}, {0, each->rows()}));
+    out.push_back(start_pull(calls, *each, place, {0, each->rows()}));
   }
   calls.wait();
   return out;

@@ -45,6 +45,13 @@ void StoredParameter::make_table(const variables::IdTableOptions& options) {
                    options.map.capacity);
   const base::MutexLock lock(mutex_);
   if (table_ == nullptr) {
+    for (const auto& [name, set] : slots_) {
+      for (const Tensor& slot : set.values) {
+        COHORT_CHECK_STATE(slot.sizes() == value_.sizes(), "[dynamic_table] expected slots like \"",
+                           name_, "\", got those of the optimizer \"", name,
+                           "\", which looks at a variable as a whole; use another one");
+      }
+    }
     table_ = std::make_unique<StoredTable>(options);
     return;
   }

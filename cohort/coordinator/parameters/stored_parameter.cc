@@ -23,6 +23,26 @@ constexpr std::size_t kMostSlotSets = 64;
 // Of an answer at a time: who waits for it takes them while others are written.
 constexpr std::size_t kFilledBytes = std::size_t{16} << 10;
 
+// A number is one row.
+int64_t rows_in(const Tensor& x) { return x.dim() == 0 ? 1 : x.size(0); }
+std::size_t row_bytes_in(const Tensor& x) {
+  const auto rows = static_cast<std::size_t>(rows_in(x));
+  return rows == 0 ? 0 : x.nbytes() / rows;
+}
+
+// As read_shape() has it: of all rows.
+void check_form(const variables::SlotForm& form, int64_t rows) {
+  constexpr int64_t kMostElements = int64_t{1} << 48;
+  const int64_t most = kMostElements / std::max<int64_t>(1, rows);
+  COHORT_CHECK_ARG(c10::multiply_integers(form.shape) <= most, "[ps] expected slots of at most ",
+                   kMostElements, " elements, got ", rows, " times ", bracketed(form.shape));
+}
+
+bool are_like(const std::vector<variables::SlotForm>& forms) {
+  return std::ranges::all_of(
+      forms, [](const auto& form) { return form.kind == variables::SlotForm::Kind::kLike; });
+}
+
 Tensor loaded(const Shape& shape, DType dtype, PayloadReader& numbers) {
   Tensor out = empty(shape, dtype);
   if (out.nbytes() > 0) numbers.read(out.mutable_data_ptr(), out.nbytes());
@@ -40,11 +60,19 @@ StoredParameter::StoredParameter(std::string name, DType dtype, Shape shape)
       row_bytes_(static_cast<std::size_t>(width_) * c10::elementSize(dtype)),
       value_(empty(shape_, dtype)) {}
 
-void StoredParameter::check_range(RowRange range) const {
-  COHORT_CHECK_ARG(range.first >= 0 && range.count >= 0 && range.first <= rows_ &&
-                       range.count <= rows_ - range.first,
-                   "[ps] expected rows of \"", name_, "\", which has ", rows_, ", got ",
-                   range.count, " from ", range.first, " on");
+void StoredParameter::check_range(RowRange range) const { check_range(range, rows_); }
+void StoredParameter::check_range(RowRange range, int64_t rows) const {
+  COHORT_CHECK_ARG(range.first >= 0 && range.count >= 0 && range.first <= rows &&
+                       range.count <= rows - range.first,
+                   "[ps] expected rows of \"", name_, "\", which has ", rows, ", got ", range.count,
+                   " from ", range.first, " on");
+}
+
+std::size_t StoredParameter::bytes_of(const StoredPlace& place, RowRange range) {
+  const base::MutexLock lock(mutex_);
+  const Tensor& x = tensor_at(place);
+  check_range(range, rows_in(x));
+  return static_cast<std::size_t>(range.count) * row_bytes_in(x);
 }
 
 std::size_t StoredParameter::bytes() {
@@ -80,7 +108,10 @@ void StoredParameter::own_updated(const UpdateStep& step) {
 }
 
 Tensor StoredParameter::rows_of(const StoredPlace& place, RowRange range) {
-  return tensor_at(place).view({rows_, width_}).narrow(0, range.first, range.count);
+  const Tensor& x = tensor_at(place);
+  const int64_t rows = rows_in(x);
+  check_range(range, rows);
+  return x.view({rows, rows == 0 ? 0 : x.numel() / rows}).narrow(0, range.first, range.count);
 }
 
 Tensor StoredParameter::received(int64_t rows, PayloadReader& numbers) const {
@@ -90,15 +121,19 @@ Tensor StoredParameter::received(int64_t rows, PayloadReader& numbers) const {
   return out;
 }
 
-void StoredParameter::read(const StoredPlace& place, RowRange range, std::byte* to, Filled filled) {
-  check_range(range);
+void StoredParameter::read(const StoredPlace& place, RowRange range, std::span<std::byte> to,
+                           Filled filled) {
   const base::MutexLock lock(mutex_);
-  const auto* from = static_cast<const std::byte*>(tensor_at(place).const_data_ptr());
-  from += static_cast<std::size_t>(range.first) * row_bytes_;
-  const std::size_t bytes = static_cast<std::size_t>(range.count) * row_bytes_;
+  const Tensor& x = tensor_at(place);
+  check_range(range, rows_in(x));
+  const auto* from = static_cast<const std::byte*>(x.const_data_ptr());
+  from += static_cast<std::size_t>(range.first) * row_bytes_in(x);
+  const std::size_t bytes = static_cast<std::size_t>(range.count) * row_bytes_in(x);
+  COHORT_CHECK_STATE(bytes == to.size(), "[ps] expected slots \"", place.slots, "\" of \"", name_,
+                     "\", got others, which have been made meanwhile");
   for (std::size_t at = 0; at < bytes; at += kFilledBytes) {
     const std::size_t now = std::min(kFilledBytes, bytes - at);
-    std::memcpy(to + at, from + at, now);
+    std::memcpy(to.data() + at, from + at, now);
     filled.say(at + now);
   }
 }
@@ -127,12 +162,16 @@ void StoredParameter::read_rows(const std::vector<int64_t>& rows, std::byte* to,
 
 void StoredParameter::write(const StoredPlace& place, variables::Write kind, RowRange range,
                             PayloadReader& numbers) {
-  check_range(range);
-  const Tensor x = received(range.count, numbers);
+  const std::size_t bytes = bytes_of(place, range);
+  numbers.expect(bytes);
+  const auto elements = static_cast<int64_t>(bytes / c10::elementSize(dtype_));
+  const Tensor x =
+      loaded({range.count, range.count == 0 ? 0 : elements / range.count}, dtype_, numbers);
   const at::NoGradGuard no_grad;
   const base::MutexLock lock(mutex_);
   own(tensor_at(place));
   Tensor to = rows_of(place, range);
+  if (range.count == 0) return;
   switch (kind) {
     case variables::Write::kAssign:
       to.copy_(x);
@@ -161,14 +200,20 @@ void StoredParameter::scatter(variables::Scatter kind, const std::vector<int64_t
 }
 
 void StoredParameter::make_slots(const std::string& set, const std::vector<double>& initial,
-                                 bool anew) {
+                                 const std::vector<variables::SlotForm>& forms, bool anew) {
   COHORT_CHECK_ARG(!set.empty(), "[ps] expected a name for the slots of \"", name_, "\", got none");
   COHORT_CHECK_ARG(initial.size() <= update_rules::kMaxSlots, "[ps] expected at most ",
                    update_rules::kMaxSlots, " slots of \"", name_, "\", got ", initial.size());
+  COHORT_CHECK_ARG(forms.size() == initial.size(), "[ps] expected a form for each of ",
+                   initial.size(), " slots, got ", forms.size());
+  for (const variables::SlotForm& form : forms) check_form(form, rows_);
   const base::MutexLock lock(mutex_);
+  const bool is_table = table_ != nullptr;
+  COHORT_CHECK_STATE(!is_table || are_like(forms), "[optimizer.build] expected slots like \"",
+                     name_, "\", whose rows a DynamicTable gives away, got others");
   if (anew) slots_.erase(set);
   if (const auto found = slots_.find(set); found != slots_.end()) {
-    COHORT_CHECK_STATE(found->second.initial == initial,
+    COHORT_CHECK_STATE(found->second.initial == initial && found->second.forms == forms,
                        "[optimizer.build] expected the optimizer ", "\"", set, "\" of \"", name_,
                        "\" that another process has made, with ", found->second.initial.size(),
                        " slots, got another one with ", initial.size(),
@@ -179,7 +224,10 @@ void StoredParameter::make_slots(const std::string& set, const std::vector<doubl
                    " optimizers of \"", name_, "\", got one more");
   SlotSet& made = slots_[set];
   made.initial = initial;
-  for (const double number : initial) made.values.push_back(full(shape_, number, dtype_));
+  made.forms = forms;
+  for (std::size_t s = 0; s < forms.size(); ++s) {
+    made.values.push_back(full(variables::shape_of(forms[s], shape_), initial[s], dtype_));
+  }
 }
 
 void StoredParameter::drop_slots(const std::string& set) {
@@ -198,6 +246,7 @@ void StoredParameter::save(rpc::MessageWriter& out, rpc::Payload& numbers) {
     out.text(name);
     out.number(set.initial.size());
     for (const double number : set.initial) out.number(std::bit_cast<uint64_t>(number));
+    for (const variables::SlotForm& form : set.forms) write_form(out, form);
     for (const Tensor& slot : set.values) append_bytes(numbers, slot);
     set.pushed.save(out, numbers);
   }
@@ -219,7 +268,11 @@ std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
     set.initial.resize(in.number_up_to(update_rules::kMaxSlots));
     for (double& number : set.initial) number = std::bit_cast<double>(in.number());
     for (std::size_t i = 0; i < set.initial.size(); ++i) {
-      set.values.push_back(loaded(shape, dtype, numbers));
+      set.forms.push_back(read_form(in));
+      check_form(set.forms.back(), out->rows_);
+    }
+    for (const variables::SlotForm& form : set.forms) {
+      set.values.push_back(loaded(variables::shape_of(form, shape), dtype, numbers));
     }
     set.pushed = PushSum::load(in, numbers, {out->rows_, out->width_}, dtype);
   }
@@ -236,9 +289,10 @@ void StoredParameter::check_slots(const UpdateStep& step) const {
   const auto found = slots_.find(step.slots);
   const std::size_t has = found == slots_.end() ? 0 : found->second.values.size();
   for (std::size_t s = 0; s < update_rules::kMaxSlots; ++s) {
-    COHORT_CHECK_STATE(!update_rules::uses_slot(step.rule, s) || s < has,
+    if (!update_rules::uses_slot(step.rule, s)) continue;
+    COHORT_CHECK_STATE(s < has && found->second.values[s].sizes() == value_.sizes(),
                        "[optimizer.apply_gradients] expected slot ", s, " of \"", step.slots,
-                       "\" for \"", name_, "\", which has ", has);
+                       "\" for \"", name_, "\", as large as that, which has ", has);
   }
 }
 

@@ -65,9 +65,10 @@ class StoredParameter {
   /// Of value and slots.
   std::size_t bytes();
 
-  void check_range(RowRange range) const;
-  /// Copies to where there is room for so many rows.
-  void read(const StoredPlace& place, RowRange range, std::byte* to, Filled filled = {});
+  /// Of these rows of the value, or of a slot.
+  std::size_t bytes_of(const StoredPlace& place, RowRange range);
+  /// Copies to where there is room for the rows, which are so many bytes.
+  void read(const StoredPlace& place, RowRange range, std::span<std::byte> to, Filled filled = {});
   void read_rows(const std::vector<int64_t>& rows, std::byte* to, Filled filled = {});
   /// `numbers` holds the rows of the range.
   void write(const StoredPlace& place, variables::Write kind, RowRange range,
@@ -75,9 +76,11 @@ class StoredParameter {
   /// In the order of `rows`, which may repeat.
   void scatter(variables::Scatter kind, const std::vector<int64_t>& rows, PayloadReader& values);
 
-  /// Makes a set of slots, unless it is there. anew: one that is there is another one, which has
-  /// ended. Errors: FailedPrecondition if there is another one of this name.
-  void make_slots(const std::string& set, const std::vector<double>& initial, bool anew = false);
+  /// Makes a set of slots, unless it is there. forms: one for each. anew: one that is there is
+  /// another one, which has ended. Errors: FailedPrecondition if there is another one of this name,
+  /// and for slots unlike a variable whose rows belong to ids.
+  void make_slots(const std::string& set, const std::vector<double>& initial,
+                  const std::vector<variables::SlotForm>& forms, bool anew = false);
   void drop_slots(const std::string& set);
 
   /// Value and slots, to the bit: what they are into `out`, and their numbers behind those in
@@ -92,6 +95,17 @@ class StoredParameter {
   /// a gradient of zero does to the others is done, else they are left alone.
   void update_rows(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,
                    bool others_too, PayloadReader& gradient);
+
+  /// The first phase of a step (variables/whole_step.h): what its rows add to the sums. Changes
+  /// nothing. `numbers`: the gradient, and what else the rule brings, in the dtype that is computed
+  /// in.
+  variables::WholeSums sums(const WholeStep& step, RowRange range, bool moves_columns,
+                            PayloadReader& numbers);
+  /// The second one: rows and slots are stepped by the rule as it is, whatever has been pushed
+  /// since the sums were taken. No sum is taken here: copies make the same bits of it, however many
+  /// threads they have. Errors: FailedPrecondition without the rule's slots.
+  void update_whole(const WholeStep& step, RowRange range, bool moves_columns,
+                    PayloadReader& numbers);
 
   /// From here on its rows belong to ids (stored_table.h), and are not named by numbers any more.
   /// It may be said again. Errors: FailedPrecondition for other options than before.
@@ -132,9 +146,12 @@ class StoredParameter {
  private:
   struct SlotSet {
     std::vector<double> initial;
+    std::vector<variables::SlotForm> forms;
     std::vector<Tensor> values;
     PushSum pushed = {};
   };
+  void check_range(RowRange range) const;
+  void check_range(RowRange range, int64_t rows) const;
   template <class T>
   update_rules::Target<T> target(const UpdateStep& step) COHORT_REQUIRES(mutex_);
   template <class T>
@@ -168,6 +185,10 @@ class StoredParameter {
     check_by_numbers();
     check_slots(step);
   }
+  void check_whole(const WholeStep& step) const COHORT_REQUIRES(mutex_);
+  variables::WholeRows whole_rows(const WholeStep& step, RowRange range) COHORT_REQUIRES(mutex_);
+  variables::WholeGradient received(const WholeStep& step, RowRange range, bool moves_columns,
+                                    PayloadReader& numbers) const;
   Tensor received(int64_t rows, PayloadReader& numbers) const;
 
   const std::string name_;

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/optimizers/whole_variable.h"
 
-#include <ATen/ops/sqrt.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/remote_whole.h"
 #include "cohort/keras/optimizers/internal/classes.h"
 #include "cohort/keras/optimizers/internal/option_checks.h"
+#include "cohort/keras/optimizers/internal/rows_stay.h"
 #include "cohort/keras/optimizers/internal/rule_optimizer.h"
+#include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/update_rules/update.h"
 #include "cohort/variables/parameter_store.h"
 #include "cohort/variables/variable_impl.h"
+#include "cohort/variables/whole_step.h"
 
 namespace cohort::keras {
 namespace {
 
-// float16 and bfloat16 are computed with in float32 and rounded when they are written.
-Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(kFloat32) : x; }
-
-double norm_of(const Tensor& x) { return std::sqrt(x.square().sum(kFloat64).item<double>()); }
-double rms_of(const Tensor& x) { return std::sqrt(x.square().mean(kFloat64).item<double>()); }
+using cohort::internal::coordinator::RemoteWhole;
+using namespace cohort::internal::variables;  // NOLINT(google-build-using-namespace): the steps
 
 /// What surrounds the rules of this file: clipping, weight decay, slots.
 template <class C>
 class WholeVariableOptimizer : public OptimizerBase {
  public:
   using Options = C;
-  WholeVariableOptimizer(const C& o, const char* standard_name)
+  WholeVariableOptimizer(const C& o, const char* standard_name, std::vector<const char*> slot_names)
       : OptimizerBase(
             o.learning_rate, o.name.empty() ? standard_name : o.name,
             {o.gradient_accumulation_steps, o.use_ema, o.ema_momentum, o.ema_overwrite_frequency}),
-        options_(o) {
+        options_(o),
+        slot_names_(std::move(slot_names)) {
     internal::OptionChecks(name()).common(o);
   }
 
@@ -58,36 +58,72 @@ class WholeVariableOptimizer : public OptimizerBase {
 
   void update(const Variable& variable, const Gradient& gradient) final {
     const std::size_t i = index_of(variable);
-    Tensor g = widened(gradient.as_tensor().to(variable.dtype()));
-    const double scale = scales_[this_replica()].value;
-    if (scale != 1) g = g * scale;
-    if (const auto norm = internal::clip_of(options_.clipnorm)) {
-      g = g * update_rules::norm_clip_scale(norm_of(g), *norm);
-    }
-    if (const auto most = internal::clip_of(options_.clipvalue)) g = g.clamp(-*most, *most);
+    if (remote_ != nullptr) return apply(Gradients({{gradient, trained()[i]}}), {});
     const double rate = learning_rate();
-    Tensor w = widened(variable.value());
-    if (const auto decay = decay_of(i)) w = w - w * (*decay * rate);
-    variable.assign(stepped(i, w, g, rate, step() + 1));
+    WholeRule rule = rule_of(i, rate, step() + 1);
+    WholeRows at{variable.value(), {}};
+    for (const Variable& slot : slots_[i]) at.slots.push_back(slot.value());
+    WholeGradient by{.gradient = clipped(gradient.as_tensor().to(variable.dtype()))};
+    prepare(rule, by, at.slots[0]);
+    const Tensor w = decayed(at.value, decay_now(i, rate));
+    const WholeUpdate u = update_of(rule, at, by);
+    if (needs_sums(rule)) {
+      resolve(rule, {sum_of_squares(w), sum_of_squares(u.update)}, w.numel());
+    }
+    for (std::size_t s = 0; s < u.slots.size(); ++s) {
+      if (u.slots[s].defined()) slots_[i][s].assign(u.slots[s]);
+    }
+    variable.assign(w - u.update * factor_of(rule));
   }
 
  protected:
   void on_build(std::span<const Variable> variables) final {
     scales_.assign(static_cast<std::size_t>(replicas()), {});
-    for (const Variable& v : variables) {
-      COHORT_CHECK_ARG(v.impl().store() == nullptr || !v.impl().store()->is_remote(), "[", name(),
-                       "] expected variables that every replica has as a whole, got ",
-                       cohort::internal::variables::label(v.impl()),
-                       " of parameter servers, which keep shards; use Adam or another "
-                       "optimizer that goes element by element");
-      add_slots(v);
+    slots_.clear();
+    remote_slots_.clear();
+    remote_.reset();
+    std::vector<std::vector<SlotForm>> forms;
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      forms.push_back(slot_forms(rule_of(i, 0, 1), variables[i].shape()));
+    }
+    if (store_of("[optimizer.build] ", variables.front()).is_remote()) {
+      return build_remote(variables, forms);
+    }
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      std::vector<Variable>& slots = slots_.emplace_back();
+      for (std::size_t s = 0; s < forms[i].size(); ++s) {
+        slots.push_back(
+            add_slot(variables[i], slot_names_[s], 0, shape_of(forms[i][s], variables[i].shape())));
+      }
     }
   }
-  /// In the order of the variables.
-  virtual void add_slots(const Variable& variable) = 0;
-  /// The variable after a step, which counts from 1.
-  virtual Tensor stepped(std::size_t i, const Tensor& w, const Tensor& g, double rate,
-                         int64_t step) = 0;
+  void apply(const Gradients& gradients, const ApplyOptions& options) final {
+    if (remote_ == nullptr) return OptimizerBase::apply(gradients, options);
+    std::vector<Tensor> all(trained().size());
+    for (const GradientAndVariable& pair : gradients) {
+      if (!pair.gradient.has_value()) continue;
+      Tensor& g = all[index_of(pair.variable)];
+      COHORT_CHECK_ARG(!g.defined(),
+                       "[optimizer.apply_gradients] expected each variable once, got ",
+                       label(pair.variable.impl()), " twice");
+      g = pair.gradient.as_tensor().detach();
+    }
+    see_gradients(all);
+    push(all);
+  }
+  std::vector<SlotVariable> slot_variables() const final {
+    return remote_ == nullptr ? OptimizerBase::slot_variables() : remote_slots_;
+  }
+
+  /// The variable's rule in step `step`, which counts from 1.
+  virtual WholeRule rule_of(std::size_t i, double rate, int64_t step) const = 0;
+  /// What the rule brings beside the gradient, which takes the whole of it. first_slot: as it is.
+  virtual void prepare(WholeRule& /*rule*/, WholeGradient& /*by*/,
+                       const Tensor& /*first_slot*/) const {}
+  /// Whether prepare() needs it.
+  virtual bool needs_first_slot(const WholeRule& /*rule*/, const Tensor& /*gradient*/) const {
+    return false;
+  }
   virtual std::optional<double> decay_of(std::size_t i) const {
     return may_decay(i) ? options_.weight_decay : std::nullopt;
   }
@@ -108,20 +144,71 @@ class WholeVariableOptimizer : public OptimizerBase {
   static std::size_t this_replica() {
     return static_cast<std::size_t>(std::max(0, current_replica()));
   }
+  double decay_now(std::size_t i, double rate) const { return decay_of(i).value_or(0) * rate; }
 
-  std::vector<Scale> scales_;  // of the gradients of a step, each replica's own
+  // Of the dtype that is computed in.
+  Tensor clipped(const Tensor& gradient) const {
+    Tensor g = widened(gradient);
+    const double scale = scales_[this_replica()].value;
+    if (scale != 1) g = g * scale;
+    if (const auto norm = internal::clip_of(options_.clipnorm)) {
+      g = g * update_rules::norm_clip_scale(std::sqrt(sum_of_squares(g)), *norm);
+    }
+    if (const auto most = internal::clip_of(options_.clipvalue)) g = g.clamp(-*most, *most);
+    return g;
+  }
+
+  void build_remote(std::span<const Variable> variables,
+                    const std::vector<std::vector<SlotForm>>& forms) {
+    internal::check_rows_stay(name(), variables, "slots of its own class");
+    remote_ = std::make_shared<RemoteWhole>(
+        std::vector<Variable>(variables.begin(), variables.end()), name(), forms);
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      for (std::size_t s = 0; s < forms[i].size(); ++s) {
+        const Variable slot = internal::state_variable(
+            variables[i],
+            {.name = state_name(variables[i], slot_names_[s]),
+             .shape = shape_of(forms[i][s], variables[i].shape()),
+             .dtype = variables[i].dtype()},
+            {.read = [remote = remote_, i, s] { return remote->slot(i, s); },
+             .write = [remote = remote_, i, s](const Tensor& x) { remote->set_slot(i, s, x); }});
+        remote_slots_.push_back({slot, i, slot_names_[s]});
+      }
+    }
+  }
+
+  // Undefined: no gradient.
+  void push(const std::vector<Tensor>& gradients) {
+    const double rate = learning_rate();
+    std::vector<RemoteWhole::Part> parts;
+    std::vector<std::size_t> asked;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
+      parts.push_back({.variable = i,
+                       .rule = rule_of(i, rate, step() + 1),
+                       .weight_decay = decay_now(i, rate),
+                       .by = {.gradient = clipped(gradients[i].to(trained()[i].dtype()))}});
+      if (needs_first_slot(parts.back().rule, gradients[i])) asked.push_back(i);
+    }
+    const std::vector<Tensor> slots = remote_->first_slots(asked);
+    for (std::size_t i = 0, next = 0; i < parts.size(); ++i) {
+      const bool has_slot = next < asked.size() && asked[next] == parts[i].variable;
+      prepare(parts[i].rule, parts[i].by, has_slot ? slots[next++] : Tensor());
+    }
+    remote_->apply(std::move(parts));
+  }
+
+  const std::vector<const char*> slot_names_;
+  std::vector<std::vector<Variable>> slots_;  // of each variable; on servers remote_ has them
+  std::vector<Scale> scales_;                 // of the gradients of a step, each replica's own
+  std::shared_ptr<RemoteWhole> remote_;
+  std::vector<SlotVariable> remote_slots_;
 };
-
-Tensor moved(const Variable& slot, const Tensor& towards, double share) {
-  const Tensor now = widened(slot.value());
-  const Tensor next = now + (towards - now) * share;
-  slot.assign(next);
-  return next;
-}
 
 class LambOptimizer final : public WholeVariableOptimizer<LambOptions> {
  public:
-  explicit LambOptimizer(const LambOptions& o) : WholeVariableOptimizer(o, "lamb") {
+  explicit LambOptimizer(const LambOptions& o)
+      : WholeVariableOptimizer(o, "lamb", {"momentum", "velocity"}) {
     const internal::OptionChecks check(name());
     check.below_one("beta_1", o.beta_1);
     check.below_one("beta_2", o.beta_2);
@@ -129,28 +216,21 @@ class LambOptimizer final : public WholeVariableOptimizer<LambOptions> {
   }
 
  private:
-  void add_slots(const Variable& v) override {
-    momentums_.push_back(add_slot(v, "momentum"));
-    velocities_.push_back(add_slot(v, "velocity"));
-  }
-  Tensor stepped(std::size_t i, const Tensor& w, const Tensor& g, double rate,
-                 int64_t step) override {
+  WholeRule rule_of(std::size_t /*i*/, double rate, int64_t step) const override {
     const auto t = static_cast<double>(step);
-    const Tensor m = moved(momentums_[i], g, 1 - options_.beta_1);
-    const Tensor v = moved(velocities_[i], g.square(), 1 - options_.beta_2);
-    const Tensor update = m / (1 - std::pow(options_.beta_1, t)) /
-                          ((v / (1 - std::pow(options_.beta_2, t))).sqrt() + options_.epsilon);
-    const double length = norm_of(w), step_length = norm_of(update);
-    const double ratio = length > 0 && step_length > 0 ? length / step_length : 1;
-    return w - update * (ratio * rate);
+    return LambStep{.learning_rate = rate,
+                    .beta_1 = options_.beta_1,
+                    .beta_2 = options_.beta_2,
+                    .epsilon = options_.epsilon,
+                    .correction_1 = 1 - std::pow(options_.beta_1, t),
+                    .correction_2 = 1 - std::pow(options_.beta_2, t)};
   }
-
-  std::vector<Variable> momentums_, velocities_;
 };
 
 class AdafactorOptimizer final : public WholeVariableOptimizer<AdafactorOptions> {
  public:
-  explicit AdafactorOptimizer(const AdafactorOptions& o) : WholeVariableOptimizer(o, "adafactor") {
+  explicit AdafactorOptimizer(const AdafactorOptions& o)
+      : WholeVariableOptimizer(o, "adafactor", {"rows", "columns", "velocity"}) {
     const internal::OptionChecks check(name());
     check.not_positive("beta_2_decay", o.beta_2_decay);
     check.not_negative("epsilon_1", o.epsilon_1);
@@ -159,46 +239,34 @@ class AdafactorOptimizer final : public WholeVariableOptimizer<AdafactorOptions>
   }
 
  private:
-  void add_slots(const Variable& v) override {
-    const Shape& shape = v.shape();
-    Shape row_shape, column_shape;  // of vectors scalars that nothing uses, for Keras's files
-    if (shape.size() >= 2) {
-      row_shape = column_shape = shape;
-      row_shape.pop_back();
-      column_shape.erase(column_shape.end() - 2);
-    }
-    rows_.push_back(add_slot(v, "rows", 0, row_shape));
-    columns_.push_back(add_slot(v, "columns", 0, column_shape));
-    velocities_.push_back(add_slot(v, "velocity"));
-  }
-  Tensor stepped(std::size_t i, const Tensor& w, const Tensor& g, double rate,
-                 int64_t step) override {
+  WholeRule rule_of(std::size_t /*i*/, double rate, int64_t step) const override {
     const auto t = static_cast<double>(step);
     const bool relative = options_.relative_step && !current_rate().is_schedule();
     const double limit = 1 / std::sqrt(t);
-    const double rho = std::min(relative ? std::min(rate, limit) : rate, limit);
-    const double alpha = std::max(options_.epsilon_2, rms_of(w)) * rho;
-    const double share = std::pow(t, options_.beta_2_decay);  // 1 - beta_2 of this step
-    const Tensor squares = g.square() + options_.epsilon_1;
-    Tensor v;
-    if (w.dim() < 2) {
-      v = moved(velocities_[i], squares, share);
-    } else {
-      const Tensor r = moved(rows_[i], squares.mean(-1), share);
-      const Tensor c = moved(columns_[i], squares.mean(-2), share);
-      v = (r / r.mean(-1, /*keepdim=*/true)).unsqueeze(-1) * c.unsqueeze(-2);
-      velocities_[i].assign(v);
-    }
-    const Tensor update = g / v.sqrt();
-    return w - update * (alpha / std::max(1.0, rms_of(update) / options_.clip_threshold));
+    return AdafactorStep{.share = std::pow(t, options_.beta_2_decay),
+                         .epsilon_1 = options_.epsilon_1,
+                         .epsilon_2 = options_.epsilon_2,
+                         .rho = std::min(relative ? std::min(rate, limit) : rate, limit),
+                         .clip_threshold = options_.clip_threshold};
   }
-
-  std::vector<Variable> rows_, columns_, velocities_;
+  bool needs_first_slot(const WholeRule& /*rule*/, const Tensor& gradient) const override {
+    return gradient.dim() == 2;
+  }
+  void prepare(WholeRule& rule, WholeGradient& by, const Tensor& rows) const override {
+    if (by.gradient.dim() < 2) return;
+    auto& step = std::get<AdafactorStep>(rule);
+    const Tensor squares = by.gradient.square() + step.epsilon_1;
+    by.row_means = squares.mean(-1);
+    by.column_means = squares.mean(-2);
+    if (by.gradient.dim() == 2)
+      step.rows_mean = mean_of_rows(moved(rows, by.row_means, step.share));
+  }
 };
 
 class MuonOptimizer final : public WholeVariableOptimizer<MuonOptions> {
  public:
-  explicit MuonOptimizer(const MuonOptions& o) : WholeVariableOptimizer(o, "muon") {
+  explicit MuonOptimizer(const MuonOptions& o)
+      : WholeVariableOptimizer(o, "muon", {"momentum", "velocity"}) {
     COHORT_CHECK_ARG(o.ns_steps > 0, "[", name(), "] expected ns_steps above 0, got ", o.ns_steps);
     const internal::OptionChecks check(name());
     check.below_one("adam_beta_1", o.adam_beta_1);
@@ -226,31 +294,31 @@ class MuonOptimizer final : public WholeVariableOptimizer<MuonOptions> {
     std::ranges::transform(variable, variable.begin(), [](char c) { return std::tolower(c); });
     return options_.exclude_embeddings && has("embedding");
   }
-  void add_slots(const Variable& v) override {
-    momentums_.push_back(add_slot(v, "momentum"));
-    velocities_.push_back(goes_by_adam(v) ? add_slot(v, "velocity") : Variable());
-  }
   std::optional<double> decay_of(std::size_t i) const override {
     if (!may_decay(i)) return std::nullopt;
-    return velocities_[i] ? options_.adam_weight_decay : options_.weight_decay;
+    return goes_by_adam(trained()[i]) ? options_.adam_weight_decay : options_.weight_decay;
   }
-  Tensor stepped(std::size_t i, const Tensor& w, const Tensor& g, double rate,
-                 int64_t step) override {
-    if (velocities_[i]) return adam(i, w, g, rate * options_.adam_lr_ratio, step);
-    const double momentum = options_.momentum;
-    const Tensor m = widened(momentums_[i].value()) * momentum + g;
-    momentums_[i].assign(m);
-    const Tensor update = orthogonal(options_.nesterov ? g + m * momentum : m);
-    const auto longer = static_cast<double>(std::max(w.size(0), w.size(1)));
-    return w - update * (rate * (options_.rms_rate ? std::sqrt(longer) * *options_.rms_rate : 1));
+  WholeRule rule_of(std::size_t i, double rate, int64_t step) const override {
+    const Variable& v = trained()[i];
+    if (goes_by_adam(v)) return adam(rate * options_.adam_lr_ratio, static_cast<double>(step));
+    const auto longer = static_cast<double>(std::max(v.shape()[0], v.shape()[1]));
+    const double scale = options_.rms_rate ? std::sqrt(longer) * *options_.rms_rate : 1;
+    return MuonStep{.momentum = options_.momentum, .rate = rate * scale};
   }
-  Tensor adam(std::size_t i, const Tensor& w, const Tensor& g, double rate, int64_t step) {
-    const auto t = static_cast<double>(step);
-    const double alpha = rate * std::sqrt(1 - std::pow(options_.adam_beta_2, t)) /
-                         (1 - std::pow(options_.adam_beta_1, t));
-    const Tensor m = moved(momentums_[i], g, 1 - options_.adam_beta_1);
-    const Tensor v = moved(velocities_[i], g.square(), 1 - options_.adam_beta_2);
-    return w - m * alpha / (v.sqrt() + options_.epsilon);
+  WholeRule adam(double rate, double t) const {
+    return MuonAdamStep{.alpha = rate * std::sqrt(1 - std::pow(options_.adam_beta_2, t)) /
+                                 (1 - std::pow(options_.adam_beta_1, t)),
+                        .beta_1 = options_.adam_beta_1,
+                        .beta_2 = options_.adam_beta_2,
+                        .epsilon = options_.epsilon};
+  }
+  bool needs_first_slot(const WholeRule& rule, const Tensor& /*gradient*/) const override {
+    return std::holds_alternative<MuonStep>(rule);
+  }
+  void prepare(WholeRule& rule, WholeGradient& by, const Tensor& momentum) const override {
+    if (!std::holds_alternative<MuonStep>(rule)) return;
+    const Tensor m = widened(momentum) * options_.momentum + by.gradient;
+    by.update = orthogonal(options_.nesterov ? by.gradient + m * options_.momentum : m);
   }
   // Newton-Schulz steps towards the orthogonal factor.
   Tensor orthogonal(const Tensor& g) const {
@@ -264,8 +332,6 @@ class MuonOptimizer final : public WholeVariableOptimizer<MuonOptions> {
     }
     return tall ? x.t() : x;
   }
-
-  std::vector<Variable> momentums_, velocities_;  // an empty velocity: not by Adam
 };
 
 }  // namespace

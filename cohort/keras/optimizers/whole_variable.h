@@ -6,7 +6,12 @@
 //   keras::Lamb({.learning_rate = 2e-3, .weight_decay = 0.01});
 //   keras::Muon({.learning_rate = 0.02, .exclude_layers = {"head"}});
 //
-// They cannot be split among parameter servers, nor over shards of a variable: InvalidArgument.
+// On parameter servers a step has two phases, statistics and then the update, over the shards of
+// each variable, and gradients of rows travel as whole ones: what others push in between is not in
+// the statistics, and is not lost (coordinator/parameters/remote_whole.h). With one worker and
+// variables in one piece of 32,768 elements at most the bits are those of one process; else sums
+// have another order. Muon's workers read the momentum of a matrix and send its update, which is
+// computed there. Unimplemented with sync_replicas.
 // Errors of their options are those of optimizers.h; besides, of a beta_2_decay above 0 and a
 // clip_threshold of 0 or less.
 #pragma once

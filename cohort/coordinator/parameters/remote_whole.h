@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps that look at variables as a whole, of variables that parameter servers keep.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/coordinator/parameters/parameter_servers.h"
+#include "cohort/variables/variable.h"
+#include "cohort/variables/whole_step.h"
+
+namespace cohort::internal::coordinator {
+
+class RemoteVariable;
+class RemoteVariables;
+
+/// A step has two phases (variables/whole_step.h). Between them others may push: the step is scaled
+/// by the values that the first phase has seen, and is applied to those that are there, of which
+/// nothing is lost. A server that dies between them changes nothing: the first one writes nothing,
+/// and the second one is a change as all others, which has all its numbers, is done once, and is in
+/// the log of copies. Of a shard it is one step to all who read it, up to 4 MiB.
+/// Threads: as RemoteUpdater.
+class RemoteWhole {
+ public:
+  /// Errors: as RemoteVariables::make_updater; Unimplemented with sync_replicas, where nobody has
+  ///         the sum of the gradients to take statistics of.
+  RemoteWhole(std::vector<Variable> variables, const std::string& optimizer,
+              std::vector<std::vector<variables::SlotForm>> forms);
+  ~RemoteWhole();
+  RemoteWhole(const RemoteWhole&) = delete;
+  RemoteWhole& operator=(const RemoteWhole&) = delete;
+
+  struct Part {
+    std::size_t variable = 0;
+    variables::WholeRule rule = {};
+    double weight_decay = 0;
+    variables::WholeGradient by = {};
+  };
+  /// Of each variable at most one. Blocks: until all servers have applied them. Errors:
+  /// InvalidArgument for a gradient of another shape; what a server says.
+  void apply(std::vector<Part> parts);
+  /// First slots of these variables, asked for at once.
+  std::vector<Tensor> first_slots(const std::vector<std::size_t>& variables);
+  /// Of one that each shard has, the first one's.
+  Tensor slot(std::size_t variable, std::size_t slot);
+  void set_slot(std::size_t variable, std::size_t slot, const Tensor& value);
+
+ private:
+  RemoteVariable& remote(std::size_t variable) const;
+  ParameterHandle slot_handle(std::size_t variable, std::size_t slot) const;
+
+  const std::vector<Variable> variables_;
+  const std::vector<std::vector<variables::SlotForm>> forms_;
+  const std::shared_ptr<RemoteVariables> store_;
+  const std::string slots_;
+};
+
+}  // namespace cohort::internal::coordinator
