@@ -25,6 +25,7 @@ import warnings
 os.environ["KERAS_BACKEND"] = os.environ.get("COHORT_KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiling takes longer than running
 # What JAX compiles for one model and step, it has for the others: its loops are new functions each time.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(sys.argv[3], "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
