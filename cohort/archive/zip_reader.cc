@@ -86,8 +86,7 @@ ZipReader::ZipReader(const char* operation, std::string path)
     zip_error_init_with_code(&reason, error);
     const std::string text = zip_error_strerror(&reason);
     zip_error_fini(&reason);
-    archive_->refuse("expected a zip archive, which .keras files are, got a file that is none: " +
-                     text);
+    archive_->refuse("expected a zip archive, which .keras files are, got another file: " + text);
   }
   archive_->list();
 }

@@ -175,8 +175,8 @@ class Parser {
     for (const auto& [alias, path] : root.at("aliases").get_ref<const json::object_t&>()) {
       const std::string& target = path.get_ref<const std::string&>();
       if (!out.values.contains(target)) {
-        fail(0, "expected alias \"", alias, "\" to be of a value, got \"", target,
-             "\", which is none");
+        fail(0, "alias \"", alias, "\" names \"", target,
+             "\", which is not a value of this checkpoint");
       }
       out.aliases.emplace(alias, target);
     }

@@ -55,7 +55,7 @@ std::string http(const HttpRequest& request) {
                    "[http] expected an address https://... for a request with a token, got ",
                    request.url);
   const std::unique_ptr<CURL, CloseCurl> curl(curl_easy_init());
-  COHORT_CHECK(curl != nullptr, "libcurl does not begin");
+  COHORT_CHECK(curl != nullptr, "libcurl could not be initialised");
   const Headers headers = headers_of(request);
   std::string body;
   std::array<char, CURL_ERROR_SIZE> error{};

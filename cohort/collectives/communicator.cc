@@ -41,8 +41,8 @@ void Communicator::Pending::wait() {
   if (!operation || operation->done) return;
   Communicator* owner = operation->owner;
   COHORT_CHECK_STATE(owner != nullptr && operation->generation == owner->generation_,
-                     "[communicator] expected to wait for an operation of this generation, got ",
-                     operation->name(), " that an earlier one has left");
+                     "[communicator] nobody can wait any longer for this ", operation->name(),
+                     ": it was begun before renew(), which has dropped it");
   if (owner->failed()) owner->withdraw_all();
   owner->check();
   owner->finish_until(*operation);

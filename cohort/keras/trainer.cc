@@ -140,8 +140,8 @@ void Trainer::check_same_place(Telling at, int64_t step) const {
       "place in training (each has to give as many epochs and steps, the same validation, and data "
       "of the same size)",
       place);
-  throw Internal(str_cat("[", operation_, "] expected ", place,
-                         " on every worker, got another place on some"));
+  throw Internal(str_cat("[", operation_, "] this worker is at ", place,
+                         ", some other is elsewhere in training"));
 }
 
 // Who is elsewhere sends as many numbers.

@@ -43,7 +43,7 @@ MemoryPolicy wanted(MemoryPolicy asked) {
   if (value == "caching") return MemoryPolicy::kCaching;
   if (!value.empty()) {
     COHORT_LOG(kWarning, "[memory] expected COHORT_MEMORY to be system or caching, got \"", value,
-               "\"; it is left out of account");
+               "\"; it is ignored");
   }
   return asked;
 #endif

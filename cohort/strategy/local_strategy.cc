@@ -18,6 +18,7 @@
 #include "cohort/runtime/memory.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/thread_state.h"
+#include "cohort/variables/local_variables.h"
 
 namespace cohort::internal::strategy {
 namespace {

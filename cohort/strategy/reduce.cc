@@ -192,8 +192,9 @@ void throw_not_reducible(ReduceOp op, bool is_bool) {
 
 void throw_overflow(ReduceOp op, std::size_t bytes) {
   throw InvalidArgument(str_cat("[reduce] expected a ", reduce_op_name(op),
-                                " that fits into the integers it is made of, of ", 8 * bytes,
-                                " bits, got more; convert them to int64_t first"));
+                                " that fits into integers of ", 8 * bytes,
+                                " bits, as the values are, got a greater one; convert "
+                                "them to int64_t first"));
 }
 
 Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int replicas) {

@@ -180,10 +180,10 @@ TEST(UnsignedNumbers, WrapAroundInTensorsOnly) {
     EXPECT_EQ(to_vector<int64_t>(two().reduce("sum", x).to(kInt64)),
               (std::vector<int64_t>{sum, sum}));
   }
-  expect_error<InvalidArgument>({"[reduce] expected a sum that fits into the integers", "8 bits"},
-                                [&] {
-                                  two().reduce("sum", PerReplica<uint8_t>({200, 100}));
-                                });
+  expect_error<InvalidArgument>(
+      {"[reduce] expected a sum that fits into integers of 8 bits", "int64_t"}, [&] {
+        two().reduce("sum", PerReplica<uint8_t>({200, 100}));
+      });
 }
 
 TEST(UnsignedNumbers, AreSummedByVariables) {

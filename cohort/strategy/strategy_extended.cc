@@ -45,9 +45,15 @@ Mirrored<Gradient> reduce_over_workers(const char* operation, StrategyExtended& 
   const bool sparse = item.value[0].is_sparse();
   std::vector<Tensor> dense;
   std::vector<IndexedSlices> rows;
-  for (const Gradient& one : item.value) {
-    COHORT_CHECK_ARG(one.has_value() && one.is_sparse() == sparse, operation,
-                     "expected dense values or indexed slices on every replica, got both, or none");
+  for (std::size_t r = 0; r < item.value.size(); ++r) {
+    const Gradient& one = item.value[r];
+    COHORT_CHECK_ARG(one.has_value(), operation, "expected a value on every replica, got none on ",
+                     "replica ", r);
+    COHORT_CHECK_ARG(one.is_sparse() == sparse, operation,
+                     "expected values of one kind on all replicas, got ",
+                     sparse ? "IndexedSlices" : "a dense tensor", " on replica 0 and ",
+                     sparse ? "a dense tensor" : "IndexedSlices", " on replica ", r,
+                     "; make them all dense (IndexedSlices::to_dense)");
     sparse ? static_cast<void>(rows.push_back(one.slices())) : dense.push_back(one.dense());
   }
   if (sparse) {

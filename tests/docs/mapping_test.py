@@ -42,7 +42,8 @@ class Mapping(unittest.TestCase):
     def setUpClass(cls):
         cls.names = [name for names in public_names().values() for name in names]
         cls.said = words_in_code(MAPPING.read_text())
-        code = re.sub(r"//.*", "", "\n".join((ROOT / h).read_text() for h in installed()))
+        code = re.sub(r"//.*", "", "\n".join((ROOT / h).read_text() for h in installed()
+                                             if "/internal/" not in str(h)))
         cls.everything = set(re.findall(r"\w+", code))  # a comment declares nothing
 
     def test_headers_were_understood(self):

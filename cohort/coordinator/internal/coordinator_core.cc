@@ -386,7 +386,7 @@ struct CoordinatorCore::Impl {
 
   bool give_up(const Worker& worker, const std::string& why) {
     const base::MutexLock lock(mutex);
-    COHORT_LOG(kError, "worker ", worker.index, " takes no more part: ", why);
+    COHORT_LOG(kError, "worker ", worker.index, " gets no more functions: ", why);
     connection->board().missed(worker.task, StatusBoard::State::kGone, why);
     if (++gone == static_cast<int>(workers.size())) {
       queue.fail_for_good(std::make_exception_ptr(

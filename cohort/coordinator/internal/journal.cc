@@ -147,12 +147,11 @@ void Journal::read_all() {
     at += frame->bytes;
   }
   if (const std::optional<uint64_t> behind = told_behind(file, at)) {
-    throw DataLoss(
-        str_cat("[journal] expected whole records from the first byte to the last, got damage at "
-                "byte ",
-                at, " of ", path_, ", and at byte ", *behind,
-                " a record that says that it was told; remove the file, and start the job from "
-                "its last checkpoint"));
+    throw DataLoss(str_cat(
+        "[journal] expected whole records, got damage at byte ", at, " of ", path_,
+        ". It is no record that was cut off while it was written: the one at byte ", *behind,
+        ", behind it, was confirmed to its caller. Remove the file, and start the job from "
+        "its last checkpoint"));
   }
   end_ = synced_ = at;
   if (at < file.size()) rewrite(at, "");  // who may be writing that record has another file then

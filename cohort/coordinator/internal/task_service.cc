@@ -254,8 +254,9 @@ void TaskService::wait_for_end() {
     } else if (std::chrono::steady_clock::now() < limit) {
       changed_.wait_until(mutex_, limit);
     } else {
-      COHORT_LOG(kWarning, options_.name, ": the coordinator has not been heard of for ",
-                 options_.coordinator_lease.count() / 1000, " s, the job is taken for over");
+      COHORT_LOG(kWarning, options_.name, ": no message from the coordinator for ",
+                 options_.coordinator_lease.count() / 1000,
+                 " s; this task takes the job for ended, and ends");
       return;
     }
   }

@@ -18,8 +18,9 @@ void CallMemory::make_room() {
     if (runs || (oldest != clients_.end() && it->second.heard > oldest->second.heard)) continue;
     oldest = it;
   }
-  COHORT_CHECK_STATE(oldest != clients_.end(), "[ps] expected at most ", most_clients_,
-                     " clients of a parameter server, got one more");
+  COHORT_CHECK_STATE(oldest != clients_.end(), "[ps] this server remembers ", most_clients_,
+                     " clients at most, and each of them has a call that runs; try again when one "
+                     "of these has ended");
   clients_.erase(oldest);
 }
 

@@ -73,10 +73,10 @@ rpc::Payload ParameterService::Impl::prepare(rpc::MessageReader& in, PayloadRead
   }
   base::failpoint("ps.prepares");
   const base::MutexLock lock(prepared_mutex);
-  COHORT_CHECK_STATE(
-      prepared.prepare(closure, attempt, place, std::move(effect)),
-      "[schedule_exactly_once] expected the attempt of the function that counts, got one that was "
-      "taken for lost; none of its changes are applied");
+  COHORT_CHECK_STATE(prepared.prepare(closure, attempt, place, std::move(effect)),
+                     "[schedule_exactly_once] this attempt of the function comes too late: its "
+                     "worker was taken for "
+                     "lost, and another attempt has begun; none of this one's changes are applied");
   return message({});
 }
 

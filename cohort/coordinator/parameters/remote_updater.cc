@@ -206,9 +206,10 @@ PushStamp RemoteUpdater::stamp_now() const {
 
 void RemoteUpdater::warn_of_late(int parts) {
   if (parts == 0 || has_warned_.exchange(true)) return;
-  COHORT_LOG(kWarning, kApply, "a gradient for \"", slots_, "\" has come behind the update that ",
-             "it was for, in ", parts, " of its parts (variables, or shards of them), and is ",
-             "dropped there, as others will be without a word; have workers wait for each other "
+  COHORT_LOG(kWarning, kApply, "a gradient for \"", slots_, "\" arrived after the update that it ",
+             "was for, in ", parts,
+             " of its parts (variables, or shards of them), and was dropped ",
+             "there; later ones are dropped without a message. Have workers wait for each other "
              "(staleness_bound), or let late ones count (drop_late = false)");
 }
 

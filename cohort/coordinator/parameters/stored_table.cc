@@ -81,11 +81,13 @@ void StoredTable::restore(uint64_t total, uint64_t of_rows, uint64_t first,
   constexpr const char* kRestore = "[ps.restore_table] ";
   const auto rows = static_cast<uint64_t>(options.map.capacity);
   COHORT_CHECK_ARG(of_rows <= total && (of_rows == 0 || of_rows == rows), kRestore,
-                   "expected numbers for all ", rows, " rows or none, got ", of_rows, " of ",
-                   total);
+                   "expected the ids of all ", rows,
+                   " rows of this table or of none, got those of ", of_rows,
+                   "; restore into a table of as many rows as the saved one had");
   COHORT_CHECK_ARG(total - of_rows <= static_cast<uint64_t>(map.most_saved()), kRestore,
-                   "expected the ids of a table of ", rows, " rows, got ", total - of_rows,
-                   " numbers");
+                   "expected at most the ", map.most_saved(), " numbers that a table of ", rows,
+                   " rows saves beside those of its rows, got ", total - of_rows,
+                   "; give the table as many rows and candidates as the saved one had");
   if (first == 0) arriving.clear();
   COHORT_CHECK_STATE(first == arriving.size() && part.size() <= total - first, kRestore,
                      "expected what follows number ", arriving.size(), ", got number ", first,

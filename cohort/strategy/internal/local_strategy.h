@@ -12,8 +12,12 @@
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/strategy/strategy_extended.h"
-#include "cohort/variables/local_variables.h"
+#include "cohort/variables/parameter_store.h"
 #include "cohort/variables/step_undo.h"
+
+namespace cohort::internal::variables {
+class LocalVariables;
+}  // namespace cohort::internal::variables
 
 namespace cohort::internal::strategy {
 

@@ -141,7 +141,8 @@ void ExchangedUpdate::take_over(const Step& step, Flight& flight) {
     if (by_rows_[v] || departures_.turn_of(v) >= *step.turns_left) continue;
     for (std::size_t r = 0; r < announced.size(); ++r) {
       COHORT_CHECK(announced[r].gradients[v] == step.posts[r].gradients[v],
-                   "another gradient than was sent");
+                   "the gradient of variable ", v,
+                   " is another one than was sent to the other workers");
     }
   }
   const auto here = static_cast<std::size_t>(worker_);

@@ -148,10 +148,13 @@ void UpdateLayout::check_devices() const {
       if (communicator_ == nullptr || device.kind() == DeviceKind::kCpu) continue;
       const bool adds_here = cross_device_ops() == nullptr && !shares_parameters();
       if (adds_here && runtime::share_memory(device, run.device(0))) continue;
-      throw Unimplemented(str_cat(
-          "[optimizer] expected variables on CPUs, or mirrored on GPUs of one memory without "
-          "cross_device_ops, where there are several workers, got ",
-          device.short_name()));
+      throw Unimplemented(
+          str_cat("[optimizer] several workers update variables on CPUs, or mirrored on logical "
+                  "GPUs of one "
+                  "card without cross_device_ops; got variables on ",
+                  device.short_name(),
+                  adds_here ? ", which is another card than " + run.device(0).short_name()
+                            : ", with cross_device_ops or in CentralStorage"));
     }
   }
 }

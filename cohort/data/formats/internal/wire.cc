@@ -9,7 +9,9 @@ namespace cohort::internal::data {
 void WireReader::refuse(uint64_t bytes) const {
   throw DataLoss(str_cat("expected a message with ", bytes, " more bytes, got ", bytes_.size()));
 }
-void WireReader::refuse_tag() { throw DataLoss("expected a field number, got another"); }
+void WireReader::refuse_tag() {
+  throw DataLoss("expected the number of a protobuf field, from 1 to 2^29 - 1, got another");
+}
 
 uint64_t WireReader::long_varint() {
   uint64_t value = 0;

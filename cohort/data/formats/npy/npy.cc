@@ -99,7 +99,7 @@ class HeaderParser {
     const char mark = accept('"') ? '"' : '\'';
     if (mark == '\'') expect('\'');
     const std::size_t end = text_.find(mark);
-    if (end == std::string_view::npos) fail("expected the end of a text");
+    if (end == std::string_view::npos) fail("expected a quote that ends the text, got none");
     const std::string_view out = text_.substr(0, end);
     text_.remove_prefix(end + 1);
     return out;
