@@ -15,7 +15,8 @@ namespace {
 // A new option makes one of these fail to compile: it has to be added below, too.
 [[maybe_unused]] void count_options(const FitOptions& fit, const EvaluateOptions& evaluate,
                                     const PredictOptions& predict) {
-  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = fit;
+  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15] =
+      fit;
   [[maybe_unused]] const auto& [e1, e2, e3, e4, e5] = evaluate;
   [[maybe_unused]] const auto& [p1, p2, p3, p4] = predict;
 }
@@ -27,6 +28,10 @@ namespace {
   CALL(.batch_size = 0);                      \
   CALL(.batch_size = 2);                      \
   CALL(.validation_data = val);               \
+  CALL(.validation_data = {});                \
+  CALL(.validation_data = {x, x});            \
+  CALL(.validation_data = {x, x, x});         \
+  CALL(.validation_data = {{x, x}, x});       \
   CALL(.callbacks = {});                      \
   CALL(.callbacks = {EarlyStopping()});       \
   CALL(.verbose = Verbose::kSilent);          \
@@ -34,7 +39,11 @@ namespace {
   CALL(.validation_steps = 0);                \
   CALL(.validation_split = 0);                \
   CALL(.validation_split = 0.5);              \
+  CALL(.validation_batch_size = 2);           \
   CALL(.validation_freq = 1);                 \
+  CALL(.validation_freq = {});                \
+  CALL(.validation_freq = {1});               \
+  CALL(.validation_freq = {1, 5});            \
   CALL(.initial_epoch = 0);                   \
   CALL(.shuffle = false);                     \
   CALL(.class_weight = {});                   \

@@ -6,11 +6,15 @@
 //   std::printf("%g\n", history["loss"].back());
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "cohort/keras/verbose.h"
 
 namespace cohort::keras {
 
@@ -27,11 +31,19 @@ class HistoryValues : public std::map<std::string, std::vector<double>> {
   }
 };
 
+/// What fit was told, as it began. TF: History.params.
+struct FitParams {
+  Verbose verbose = Verbose::kAuto;   ///< What kAuto stood for; kSilent on workers but the chief.
+  int epochs = 1;                     ///< The number of the last one.
+  std::optional<int64_t> steps = {};  ///< Of an epoch; unset where the data does not say it.
+};
+
 /// One entry for each epoch that ended. TF: keras.callbacks.History.
 struct History {
   std::vector<int> epoch = {};  ///< Numbers, from 0.
   HistoryValues history = {};   ///< "loss", "val_loss", metrics.
   bool interrupted = false;     ///< Ctrl-C ended fit; the epoch it fell into is not listed.
+  FitParams params = {};
 
   /// history.at(name).
   const std::vector<double>& at(const std::string& name) const& { return history.at(name); }

@@ -61,10 +61,11 @@ Dataset arrays(const char* operation, const Element& x, const Element& y, const 
   return Dataset::from_tensor_slices({x, y, weight});
 }
 
-int64_t rows_per_batch(const char* operation, const std::optional<int64_t>& batch_size) {
+int64_t rows_per_batch(const char* operation, const std::optional<int64_t>& batch_size,
+                       const char* option = "batch_size") {
   constexpr int64_t kKerasDefault = 32;
   const int64_t rows = batch_size.value_or(kKerasDefault);
-  COHORT_CHECK_ARG(rows > 0, "[", operation, "] expected batch_size > 0, got ", rows);
+  COHORT_CHECK_ARG(rows > 0, "[", operation, "] expected ", option, " > 0, got ", rows);
   return rows;
 }
 
@@ -72,6 +73,24 @@ void check_no_batch_size(const char* operation, const std::optional<int64_t>& ba
   COHORT_CHECK_ARG(!batch_size, "[", operation, "] expected no batch_size with a dataset, got ",
                    batch_size.value_or(0),
                    ": it is for arrays; a dataset's batches are what its batch(n) makes");
+}
+
+// With batches in place of rows to validate on.
+FitOptions validating_on_batches(FitOptions options) {
+  constexpr const char* kOption = "validation_batch_size";
+  const auto batch_size = std::exchange(options.validation_batch_size, std::nullopt);
+  const ValidationData::Rows* const rows = options.validation_data.rows();
+  if (rows == nullptr) {
+    const char* const beside =
+        options.validation_data ? " with a dataset to validate on" : " without validation_data";
+    COHORT_CHECK_ARG(!batch_size, "[fit] expected no ", kOption, beside, ", got ",
+                     batch_size.value_or(0),
+                     ": it is for arrays; a dataset's batches are what its batch(n) makes");
+    return options;
+  }
+  const Dataset all = arrays("fit, validation", rows->x, rows->y, rows->sample_weight);
+  options.validation_data = all.batch(rows_per_batch("fit", batch_size, kOption));
+  return options;
 }
 
 std::string described(const Strategy& strategy) {
@@ -203,7 +222,7 @@ History Model::fit(const DataSource& data, const FitOptions& options) {
       options.validation_split == 0 && !options.sample_weight.defined(),
       "[fit] validation_split and sample_weight are for arrays; split the dataset with "
       "take and skip, and give weights as its third component");
-  return Trainer(*this, "fit").fit(data, options);
+  return Trainer(*this, "fit").fit(data, validating_on_batches(options));
 }
 
 History Model::fit_arrays(const Element& x, const Element& y, const FitOptions& options) {
@@ -224,8 +243,12 @@ History Model::fit_arrays(const Element& x, const Element& y, const FitOptions& 
     COHORT_CHECK_ARG(split > 0 && split < rows,
                      "[fit] validation_split = ", options.validation_split, " leaves one part of ",
                      rows, " rows empty");
-    rest.validation_data = train.skip(split).batch(batch_size);
+    const auto asked = std::exchange(rest.validation_batch_size, std::nullopt);
+    rest.validation_data = train.skip(split).batch(
+        rows_per_batch("fit", asked.value_or(batch_size), "validation_batch_size"));
     train = train.take(split);
+  } else if (options.validation_data.rows() != nullptr) {
+    rest.validation_batch_size = options.validation_batch_size.value_or(batch_size);
   }
   if (options.shuffle) train = train.shuffle(train.cardinality());
   return fit(DataSource(train.batch(batch_size)), rest);
@@ -284,7 +307,21 @@ Element batch_of(const char* operation, const Element& x, const Element& y, cons
   }
   return weight.defined() ? Element{x, y, weight} : Element{x, y};
 }
+
+Element inputs_of_batch(const Element& x) {
+  if (x.has_value() && !x.is_tensor()) return Element::tuple({x});
+  rows_of("predict_on_batch", "x", x);
+  return x;
+}
 }  // namespace
+
+Tensor Model::predict_on_batch(const Element& x) {
+  return Trainer(*this, "predict_on_batch").predict_on(inputs_of_batch(x), false).tensor();
+}
+
+Element Model::predict_nest_on_batch(const Element& x) {
+  return Trainer(*this, "predict_on_batch").predict_on(inputs_of_batch(x), true);
+}
 
 Logs Model::train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight) {
   const Element batch = batch_of("train_on_batch", x, y, sample_weight);

@@ -72,8 +72,8 @@ XYWeight unpack_x_y_sample_weight(const Element& batch);
 /// a class that writes its own move says Model(static_cast<Model&&>(other)). Errors:
 /// FailedPrecondition inside the scope of another strategy, inside of strategy.run, and for
 ///         a model that was moved from; to move one while its fit, evaluate or predict runs.
-/// Threads: one caller at a time, but predict of a built model of the default strategy, which any
-/// number may call at once. TF: keras.Model.
+/// Threads: one caller at a time, but predict and predict_on_batch of a built model of the default
+/// strategy, which any number may call at once. TF: keras.Model.
 class Model : public LayerBase {
  public:
   /// A functional model: what lies between these, with several inputs and outputs, layers that are
@@ -166,6 +166,11 @@ class Model : public LayerBase {
   Element predict_nest(std::initializer_list<Element> x, const PredictOptions& options = {}) {
     return predict_arrays(x, options);
   }
+
+  /// The outputs for one global batch, without callbacks and without a bar.
+  Tensor predict_on_batch(const Element& x);
+  /// The same for models of several inputs or outputs: a nest like the outputs.
+  Element predict_nest_on_batch(const Element& x);
 
   /// One step on one global batch. Returns its loss and metrics: all metrics are reset before it.
   Logs train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight = {});

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/trainer.h"
 
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -15,7 +13,6 @@
 #include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/fit_position.h"
 #include "cohort/keras/internal/layer_call.h"
-#include "cohort/keras/internal/leaves.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/metrics/internal/updated_metrics.h"
 #include "cohort/keras/progress_logger.h"
@@ -158,7 +155,10 @@ Trainer::News Trainer::tell(News here, Telling at, int64_t step) const {
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
-void Trainer::check_same_rows(int64_t rows) const {
+void Trainer::check_rows(const Element& batch) const {
+  const int64_t rows = batch.rows();
+  COHORT_CHECK_ARG(rows > 0, "[", operation_, "] expected a batch of at least 1 row, got ",
+                   batch.spec().to_string());
   if (others_ == nullptr) return;
   std::array<int64_t, 2> numbers = {rows, rows * rows};
   others_->take_turn(operation_, [&] {
@@ -231,60 +231,6 @@ Element Trainer::with_class_weights(const Element& batch) const {
   if (!weight.defined()) return Element::tuple({x, y, of_class});
   return Element::tuple({x, y, weight_beside(weight, of_class) * of_class});
 }
-
-namespace {
-
-// What predict has of all steps, output by output.
-class PredictedRows {
- public:
-  void add(const Element& output) {
-    const std::vector<Tensor> leaves = leaves_of(output);
-    if (outputs_.empty()) outputs_.resize(leaves.size());
-    like_ = output;
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      Output& all = outputs_.at(i);
-      COHORT_CHECK_ARG(
-          leaves[i].dim() > 0,
-          "[predict] expected the model to return a row for each example, got a scalar");
-      (leaves[i].size(0) > 0 ? all.rows.emplace_back(leaves[i]) : all.no_rows = leaves[i]);
-      all.counts.push_back(leaves[i].size(0));
-      if (!leaves[i].is_cpu()) on_devices_ += leaves[i].nbytes();
-    }
-    if (on_devices_ > kMostOnDevices) fetch();
-  }
-  Element joined(cohort::internal::collectives::Communicator* others, int local_replicas) {
-    fetch();
-    std::vector<Tensor> leaves;
-    for (const Output& all : outputs_) {
-      const Tensor mine = all.rows.empty() ? all.no_rows : cohort::concat(all.rows);
-      leaves.push_back(others == nullptr ? mine
-                                         : rows_of_all(*others, mine, all.counts, local_replicas));
-    }
-    return with_leaves(like_, leaves);
-  }
-
- private:
-  // What devices have computed stays there, so that nothing waits for a step, up to so many bytes.
-  static constexpr std::size_t kMostOnDevices = std::size_t{256} << 20U;
-  void fetch() {
-    on_devices_ = 0;
-    for (Output& all : outputs_) {
-      for (Tensor& rows : all.rows) rows = rows.to(at::kCPU);
-      if (all.no_rows.defined()) all.no_rows = all.no_rows.to(at::kCPU);
-    }
-  }
-
-  struct Output {
-    std::vector<Tensor> rows;
-    std::vector<int64_t> counts;  // [step * replicas + replica]
-    Tensor no_rows;
-  };
-  std::vector<Output> outputs_;
-  std::size_t on_devices_ = 0;
-  Element like_;
-};
-
-}  // namespace
 
 void Trainer::execute(Mode mode) {
   StepCapture* const capture = compiled_->capture->is_off() ? nullptr : compiled_->capture.get();
@@ -381,80 +327,36 @@ Logs Trainer::evaluate_guarded(const keras::DataSource& data,
   return logs;
 }
 
-// Keeps its state in this call: several threads may be in here with one model.
-Element Trainer::predict(const keras::DataSource& data, const keras::PredictOptions& options,
-                         bool nest) {
-  Element out;
-  guarded([&] { out = predict_guarded(data, options, nest); });
-  return out;
-}
-
-Element Trainer::predict_guarded(const keras::DataSource& data,
-                                 const keras::PredictOptions& options, bool nest) {
-  InputStream input(strategy_, data,
-                    {.operation = "predict", .steps = options.steps, .contiguous_shards = true});
-  build(input.element_spec());
-  const auto progress = std::make_shared<ProgressLogger>(
-      input, ProgressLogger::Options{.task = ProgressLogger::Task::kPredict,
-                                     .verbose = verbose_here(options.verbose)});
-  const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
-  const InterruptGuard guard(InterruptGuard::Of::kOther);
-  const FailureWatch watch(callbacks);
-  const OpenLine line(*progress);
-  const c10::AutoGradMode no_grad(false);
-  PredictedRows rows;
-  input.begin_epoch();
-  callbacks.call(&keras::CallbackBase::on_predict_begin);
-  for (int64_t step = 0; auto batch = input.next(); ++step) {
-    callbacks.call(&keras::CallbackBase::on_predict_batch_begin, step);
-    // Each replica its own; not what run() makes one value of.
-    std::vector<Element> outputs(
-        static_cast<std::size_t>(strategy_.extended().num_local_replicas()));
-    strategy_.run([&] {
-      const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
-      const Element& part = (*batch)[replica];
-      outputs[replica] = nest ? model_.predict_nest_step(part) : Element(model_.predict_step(part));
-    });
-    for (const Element& output : outputs) rows.add(output);
-    callbacks.call(&keras::CallbackBase::on_predict_batch_end, step);
-    guard.check("predict");
-  }
-  COHORT_CHECK_ARG(input.steps_taken() > 0, "[predict] expected data, got an empty dataset");
-  callbacks.call(&keras::CallbackBase::on_predict_end);
-  guard.check("predict");  // in the callbacks of its end
-  return rows.joined(others_, strategy_.extended().num_local_replicas());
-}
-
 Logs Trainer::step_on(const Element& batch, Mode mode) {
   Logs logs;
   guarded([&] { logs = step_on_guarded(batch, mode); });
   return logs;
 }
 
+PerReplica<Element> Trainer::parts_of(const Element& batch) const {
+  const ReplicaLayout layout = strategy_.extended().layout();
+  std::vector<Element> parts;
+  int64_t begin = 0;
+  int replica = 0;
+  for (const int64_t count :
+       cohort::internal::data::even_sizes(batch.rows(), static_cast<std::size_t>(layout.total()))) {
+    const int local = replica++ - layout.first();
+    if (local >= 0 && local < layout.local()) parts.push_back(batch.slice(begin, count));
+    begin += count;
+  }
+  return PerReplica<Element>(std::move(parts));
+}
+
 Logs Trainer::step_on_guarded(const Element& batch, Mode mode) {
   compiled_ = &model_.checked(operation_);
-  const ReplicaLayout layout = strategy_.extended().layout();
-  const int64_t rows = batch.rows();
-  COHORT_CHECK_ARG(rows > 0, "[", operation_, "] expected a batch of at least 1 row, got ",
-                   batch.spec().to_string());
-  check_same_rows(rows);
+  check_rows(batch);
   if (mode == Mode::kTrain) {
     prepare_training(batch.spec());
   } else {
     build(batch.spec());
   }
-  // Every worker is given the whole batch and takes its replicas' parts of it.
-  std::vector<Element> parts;
-  int64_t begin = 0;
-  int replica = 0;
-  for (const int64_t count :
-       cohort::internal::data::even_sizes(rows, static_cast<std::size_t>(layout.total()))) {
-    const int local = replica++ - layout.first();
-    if (local >= 0 && local < layout.local()) parts.push_back(batch.slice(begin, count));
-    begin += count;
-  }
-  batches_.assign(1, PerReplica<Element>(std::move(parts)));
-  global_rows_.assign(1, rows);
+  batches_.assign(1, parts_of(batch));
+  global_rows_.assign(1, batch.rows());
   compiled_->reset_metrics();
   execute(mode);
   return step_logs().values();

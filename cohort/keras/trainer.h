@@ -36,6 +36,9 @@ class Trainer {
   /// `nest`: by predict_nest_step, else by predict_step.
   Element predict(const keras::DataSource& data, const keras::PredictOptions& options, bool nest);
 
+  /// The same of one global batch, without callbacks.
+  Element predict_on(const Element& batch, bool nest);
+
   enum class Mode { kTrain, kTest };
   /// One step on one global batch, without callbacks.
   keras::Logs step_on(const Element& batch, Mode mode);
@@ -69,8 +72,9 @@ class Trainer {
   News tell(News here, Telling at, int64_t step = 0) const;
   int64_t number_of(Telling at, int64_t step) const;
   void check_same_place(Telling at, int64_t step) const;
-  /// Of a batch that all workers are given. Errors: FailedPrecondition that names two of them.
-  void check_same_rows(int64_t rows) const;
+  /// Of a batch that all workers are given. Errors: InvalidArgument for none; FailedPrecondition
+  ///         that names two workers whose batches differ.
+  void check_rows(const Element& batch) const;
   /// Between the steps of an epoch the losses of devices are not looked at: that would wait for
   /// them.
   News news_here(const InterruptGuard& guard, bool between_steps = false) const;
@@ -91,7 +95,11 @@ class Trainer {
                                const keras::EvaluateOptions& options);
   Element predict_guarded(const keras::DataSource& data, const keras::PredictOptions& options,
                           bool nest);
+  /// Of each replica here its own.
+  std::vector<Element> outputs_of(const PerReplica<Element>& batch, bool nest);
   keras::Logs step_on_guarded(const Element& batch, Mode mode);
+  /// What this worker's replicas have of a batch that all workers are given.
+  PerReplica<Element> parts_of(const Element& batch) const;
 
   /// Of the chief of parameter servers, whose workers make the steps. Of others: nothing.
   /// Errors: InvalidArgument for callbacks that need steps here.

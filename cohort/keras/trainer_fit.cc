@@ -39,8 +39,6 @@ void check_options(const keras::FitOptions& options) {
   COHORT_CHECK_ARG(options.initial_epoch >= 0 && options.epochs >= options.initial_epoch,
                    "[fit] expected 0 <= initial_epoch <= epochs, got ", options.initial_epoch,
                    " and ", options.epochs);
-  COHORT_CHECK_ARG(options.validation_freq > 0, "[fit] expected validation_freq > 0, got ",
-                   options.validation_freq);
   COHORT_CHECK_ARG(!options.validation_steps || options.validation_data,
                    "[fit] validation_steps needs validation_data");
 }
@@ -65,9 +63,9 @@ InputStreamOptions validation_input(const keras::FitOptions& options, int k, boo
 std::string text_of(const keras::FitOptions& options, int epochs) {
   const std::string steps =
       options.steps_per_epoch ? str_cat(*options.steps_per_epoch, " steps") : "all data";
-  const std::string validation = options.validation_data
-                                     ? str_cat("validated behind every ", options.validation_freq)
-                                     : "without validation";
+  const std::string validation =
+      options.validation_data ? str_cat("validated behind ", options.validation_freq.to_string())
+                              : "without validation";
   return str_cat("epochs ", options.initial_epoch + 1, " to ", epochs, ", of ", steps, " each, ",
                  validation);
 }
@@ -116,8 +114,8 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   const bool remote = cohort::internal::coordinator::leads_workers(strategy_);
   InputStream train(strategy_, data, trained_input(options, k, remote));
   std::optional<InputStream> validation;
-  if (options.validation_data) {
-    validation.emplace(strategy_, *options.validation_data, validation_input(options, k, remote));
+  if (const keras::DataSource* const batches = options.validation_data.batches()) {
+    validation.emplace(strategy_, *batches, validation_input(options, k, remote));
   }
   check_callbacks(options.callbacks);
   prepare_training(train.element_spec());
@@ -133,10 +131,11 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   position_ = &fit.position;
   const cohort::internal::base::ScopeExit gone([this] { position_ = nullptr; });
   const auto history = std::make_shared<HistoryRecorder>();
+  const keras::Verbose verbose = verbose_here(options.verbose);
+  history->history.params = {.verbose = verbose, .epochs = epochs, .steps = train.steps()};
   const auto progress = std::make_shared<ProgressLogger>(
-      train, ProgressLogger::Options{.verbose = verbose_here(options.verbose),
-                                     .epochs = epochs,
-                                     .values_between = others_ == nullptr});
+      train, ProgressLogger::Options{
+                 .verbose = verbose, .epochs = epochs, .values_between = others_ == nullptr});
   fit.progress = progress.get();
   fit.callbacks = with_progress(options.callbacks, model_, progress, history);
 
@@ -270,7 +269,7 @@ Logs Trainer::validated(Fit& fit) {
 void Trainer::end_epoch(Fit& fit, int epoch) {
   cohort::internal::base::failpoint("fit.end_of_epoch");
   Logs logs = step_logs().values();
-  if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
+  if (fit.validation != nullptr && fit.options.validation_freq.is_due_after(epoch)) {
     const Logs tested = validated(fit);
     if (tell(news_here(fit.guard), Telling::kValidated).interrupts > 0) return;
     for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));

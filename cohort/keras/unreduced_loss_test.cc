@@ -7,6 +7,7 @@
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/test_strategies.h"
+#include "cohort/runtime/random.h"
 
 namespace cohort::keras {
 namespace {
