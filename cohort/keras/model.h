@@ -322,9 +322,10 @@ struct LoadModelOptions {
   bool compile = true;  ///< As the file says, with the state of its optimizer, to train on.
 };
 
-/// The model in a .keras file that Model::save or Keras wrote. Lives under the current strategy,
-/// under whichever it was saved. Of several workers all call, and get what the chief reads.
-/// Errors: InvalidArgument, Unimplemented as model_from_config, and for a file whose values are not
+/// The model in a .keras file that Model::save or Keras wrote, or in a folder that Keras wrote
+/// (zipped=False). Lives under the current strategy, under whichever it was saved. Of several
+/// workers all call, and get what the chief reads. Errors: InvalidArgument, Unimplemented as
+/// model_from_config, and for a file whose values are not
 ///         those of its model; DataLoss for a file that is damaged, or tries what no such file
 ///         needs; Error with the system's reason. TF: keras.models.load_model.
 std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options = {});

@@ -21,9 +21,12 @@ using keras::WeightGroup;
 
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr const char* kConfigMember = "config.json";
 constexpr const char* kMetadataMember = "metadata.json";
 constexpr const char* kWeightsMember = "model.weights.h5";
+constexpr const char* kOtherWeightsMember = "model.weights.npz";
 constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kInnerOptimizer = "optimizer/inner_optimizer";
 constexpr std::size_t kCountAndRate = 2;
@@ -102,6 +105,46 @@ std::string with_new_names(const std::string& path) {
     out.replace(at, kOld.size(), "layers");
   }
   return out;
+}
+
+template <class Has>
+void check_is_hdf5(const char* operation, const std::string& path, const Has& has) {
+  if (has(kWeightsMember) || !has(kOtherWeightsMember)) return;
+  throw Unimplemented(str_cat("[", operation, "] ", path, ": expected weights in ", kWeightsMember,
+                              ", got ", kOtherWeightsMember,
+                              ": save the model with Keras's default format of weights"));
+}
+
+std::string text_of_file(const cohort::internal::checkpoint::InputFile& file) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 30U;
+  return file.read_all(kMostBytes);
+}
+
+// By the names that an archive would have them under. No link is followed.
+std::map<std::string, std::string> assets_below(const char* operation, const std::string& folder) {
+  constexpr std::size_t kMostFiles = 10'000;  // as in an archive
+  std::map<std::string, std::string> assets;
+  const fs::path root = fs::path(folder) / "assets";
+  const fs::file_status status = fs::symlink_status(root);
+  if (!fs::exists(status)) return assets;
+  if (!fs::is_directory(status)) {
+    throw DataLoss(
+        str_cat("[", operation, "] expected a folder, got a file or a link: ", root.string()));
+  }
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
+    if (fs::is_directory(entry.symlink_status())) continue;
+    const std::string name = entry.path().lexically_relative(folder).generic_string();
+    const std::string bad = cohort::internal::archive::why_bad_member_name(name);
+    if (!bad.empty() || assets.size() == kMostFiles) {
+      throw DataLoss(str_cat("[", operation, "] expected at most ", kMostFiles,
+                             " assets with plain names in ", root.string(), ", got one whose name ",
+                             bad.empty() ? "is one too many" : bad));
+    }
+    const cohort::internal::checkpoint::InputFolder parent(operation,
+                                                           entry.path().parent_path().string());
+    assets[name] = text_of_file({parent, entry.path().filename().string()});
+  }
+  return assets;
 }
 
 bool is_of_optimizer(const std::string& group) {
@@ -233,12 +276,7 @@ WeightsReader::WeightsReader(const char* operation, const std::string& path) {
   }
   const cohort::internal::archive::ZipReader archive(operation, path);
   config_ = archive.read(kConfigMember).view();
-  if (!archive.contains(kWeightsMember) && archive.contains("model.weights.npz")) {
-    throw Unimplemented(str_cat("[", operation, "] ", path, ": expected weights in ",
-                                kWeightsMember,
-                                ", got model.weights.npz: save the model with "
-                                "Keras's default format of weights"));
-  }
+  check_is_hdf5(operation, path, [&](const char* name) { return archive.contains(name); });
   for (const std::string& name : archive.names()) {
     if (name.starts_with("assets/") && !name.ends_with('/')) {
       assets_[name] = archive.read(name).view();
@@ -253,6 +291,24 @@ WeightsReader::WeightsReader(const char* operation, const std::string& path) {
                                                                     archive.read(kWeightsMember));
   }
   list();
+}
+
+std::unique_ptr<WeightsReader> WeightsReader::of_folder(const char* operation,
+                                                        const std::string& path) {
+  const auto has = [&](const char* name) { return fs::exists(fs::path(path) / name); };
+  check_is_hdf5(operation, path, has);
+  for (const char* const name : {kConfigMember, kWeightsMember}) {
+    COHORT_CHECK_ARG(has(name), "[", operation, "] expected the folder of a model, with ",
+                     kConfigMember, " and ", kWeightsMember, ", got ", path, " without ", name);
+  }
+  std::unique_ptr<WeightsReader> reader(new WeightsReader());
+  const std::string weights = (fs::path(path) / kWeightsMember).string();
+  reader->config_ = text_of_file({operation, (fs::path(path) / kConfigMember).string()});
+  reader->assets_ = assets_below(operation, path);
+  reader->file_ = std::make_unique<cohort::internal::archive::Hdf5Reader>(
+      operation, weights, bytes_of_file(operation, weights));
+  reader->list();
+  return reader;
 }
 
 void WeightsReader::list() {

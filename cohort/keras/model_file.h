@@ -64,11 +64,16 @@ void write_model_file(const std::string& path, const std::string& config,
 /// Any other file of a model. `operation`: for errors.
 void write_bytes_file(const char* operation, const std::string& path, std::string_view bytes);
 
-/// A .weights.h5 file, or the one in a .keras archive.
+/// A .weights.h5 file, or the one in a .keras archive or in the folder of a model.
 class WeightsReader {
  public:
   /// Errors: as ZipReader and Hdf5Reader; Unimplemented for weights in another format.
   WeightsReader(const char* operation, const std::string& path);
+  /// A folder that has what an archive has. config.json and model.weights.h5 may be links, as
+  /// programs that fetch models leave them; what is below assets may not.
+  /// Errors: InvalidArgument for a folder without them; DataLoss for links and what is no file
+  ///         below assets, and for more than 10,000 files there; else as for an archive.
+  static std::unique_ptr<WeightsReader> of_folder(const char* operation, const std::string& path);
 
   /// The model as JSON; empty: of weights alone.
   const std::string& config() const { return config_; }
@@ -91,6 +96,7 @@ class WeightsReader {
   void fill(const std::vector<keras::WeightGroup>& groups) const;
 
  private:
+  WeightsReader() = default;
   struct Stored {
     std::string path;
     cohort::internal::archive::Hdf5Reader::Array array;

@@ -4,6 +4,7 @@
 // nothing had been; what Keras saves is loaded; what is no such file is refused.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -205,6 +206,68 @@ TEST_F(ModelFiles, OfKerasWithAScaledOptimizerThatMadeNoStep) {
   const Tensor x = arange(48, kFloat64).sin().reshape({12, 4});
   model->train_on_batch(x, x.sum(1, true));
   EXPECT_EQ(model->optimizer().iterations().value().item<int64_t>(), 1);
+}
+
+// What Keras writes by zipped=False has the members of an archive, as files.
+TEST_F(ModelFiles, InFoldersAreOpened) {
+  namespace fs = std::filesystem;
+  const auto unpack = [&](const std::string& archive, const std::string& folder) {
+    const ZipReader from("test", archive);
+    for (const std::string& name : from.names()) {
+      const fs::path to = fs::path(path(folder)) / name;
+      fs::create_directories(to.parent_path());
+      std::ofstream(to, std::ios::binary) << from.read(name).view();
+    }
+  };
+  const std::string trained = std::string(COHORT_GOLDEN_FOLDER) + "/trained.keras";
+  unpack(trained, "net");
+  const Tensor x = arange(12, kFloat32).sin().reshape({4, 3}), y = x.narrow(1, 0, 2);
+  const auto packed = load_model(trained), model = load_model(path("net"));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(model->train_on_batch(x, y).number("loss"),
+              packed->train_on_batch(x, y).number("loss"));
+  }
+  EXPECT_FALSE(load_model(path("net"), {.compile = false})->compiled());
+
+  const std::string with_assets = std::string(COHORT_GOLDEN_FOLDER) + "/text_model.keras";
+  unpack(with_assets, "texts");
+  load_model(path("texts/"))->save(file());
+  load_model(with_assets)->save(path("packed.keras"));
+  const ZipReader got("test", file()), expected("test", path("packed.keras"));
+  EXPECT_EQ(got.names(), expected.names());
+  for (const std::string& name : got.names()) {
+    if (name == "metadata.json" || name == "model.weights.h5") continue;  // have times
+    EXPECT_EQ(got.read(name).view(), expected.read(name).view()) << name;
+  }
+
+  const auto expect_lost = [&](const std::string& text) {
+    expect_error<DataLoss>({"[load_model] ", text}, [&] { load_model(path("texts")); });
+  };
+  const fs::path assets = path("texts") + "/assets";
+  fs::create_symlink("/etc/hostname", assets / "more.txt");
+  expect_lost("more.txt");
+  fs::remove(assets / "more.txt");
+  fs::rename(assets, path("elsewhere"));
+  fs::create_directory_symlink(path("elsewhere"), assets);
+  expect_lost("got a file or a link");
+  fs::rename(path("net") + "/config.json", path("config"));
+  fs::create_symlink(path("config"), path("net") + "/config.json");  // as hubs of models keep it
+  EXPECT_NO_THROW(load_model(path("net")));
+  put("net/config.json", "{");
+  expect_error<DataLoss>({"config.json is damaged"}, [&] { load_model(path("net")); });
+
+  const auto expect_refused = [&](const std::string& text) {
+    expect_error<InvalidArgument>({"[load_model] expected ", text},
+                                  [&] { load_model(path("net")); });
+  };
+  fs::rename(path("net") + "/model.weights.h5", path("net") + "/model.weights.npz");
+  expect_error<Unimplemented>({"got model.weights.npz"}, [&] { load_model(path("net")); });
+  fs::remove(path("net") + "/model.weights.npz");
+  expect_refused("without model.weights.h5");
+  fs::remove(path("net") + "/config.json");
+  expect_refused("without config.json");
+  fs::remove_all(path("net"));
+  expect_refused("or the folder of a model");
 }
 
 TEST_F(ModelFiles, OfWeightsHaveTheOptimizersState) {

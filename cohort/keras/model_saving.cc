@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whole models in .keras files, and back.
+#include <filesystem>
+
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/internal/export_scope.h"
@@ -21,24 +23,28 @@ using internal::WeightsReader;
 
 namespace {
 
-void check_is_keras(const char* operation, const std::string& path) {
-  COHORT_CHECK_ARG(path.ends_with(".keras"), "[", operation,
-                   "] expected a path that ends with .keras, got ", path,
-                   ": save_weights and load_weights are for .weights.h5 and .safetensors");
-}
-
 // What the chief says of its file, on all.
 constexpr const char* kConfig = "config";
 constexpr const char* kOptimizerValues = "optimizer_values";
 constexpr const char* kIsScaled = "is_scaled";
 using Facts = std::map<std::string, std::string>;
 
+std::unique_ptr<WeightsReader> reader_of(const std::string& path) {
+  if (path.ends_with(".keras")) return std::make_unique<WeightsReader>("load_model", path);
+  std::error_code ignored;
+  COHORT_CHECK_ARG(std::filesystem::is_directory(path, ignored),
+                   "[load_model] expected a path that ends with .keras, or the folder of a model, "
+                   "got ",
+                   path, ": load_weights is for .weights.h5 and .safetensors");
+  return WeightsReader::of_folder("load_model", path);
+}
+
 Facts facts_of(SavingGroup* workers, const std::string& path,
                std::unique_ptr<WeightsReader>& file) {
   Facts facts;
   cohort::internal::checkpoint::together(workers, "load_model", [&] {
     if (cohort::internal::checkpoint::is_chief(workers)) {
-      file = std::make_unique<WeightsReader>("load_model", path);
+      file = reader_of(path);
       facts[kConfig] = file->config();
       facts[kOptimizerValues] = std::to_string(file->optimizer_values());
       facts.insert(file->assets().begin(), file->assets().end());
@@ -111,7 +117,8 @@ void write_on_chief(SavingGroup* workers, const Model& model, const std::string&
 }  // namespace
 
 void Model::save(const std::string& path) const {
-  check_is_keras("save", path);
+  COHORT_CHECK_ARG(path.ends_with(".keras"), "[save] expected a path that ends with .keras, got ",
+                   path, ": save_weights is for .weights.h5 and .safetensors");
   const Scope scope = enter("save");
   internal::check_has_weights("save", *this);
   // As who loads it does: the state of an optimizer that has not begun is there, too.
@@ -150,7 +157,6 @@ void Model::export_to(const std::string& path) const {
 }
 
 std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
-  check_is_keras("load_model", path);
   const auto store = get_strategy().extended().parameter_store();
   const auto workers = store->saving_group();
   std::unique_ptr<WeightsReader> file;  // the chief's

@@ -318,6 +318,8 @@ def make_one(folder, name, model, number):
     np.save(folder / f"{name}.y.npy", y)
     train(model, x, y, 2 if name != "accumulation" else 3)
     model.save(folder / f"{name}.keras")
+    if name in zoo.IN_FOLDERS:
+        keras.saving.save_model(model, folder / f"{name}.folder", zipped=False)
     model.save_weights(folder / f"{name}.weights.h5")
     expected = {"predicted": predict(model, x), "state": state(model)}
     expected["losses"] = train(model, x, y, STEPS)

@@ -4,10 +4,10 @@
 //
 //   keras_interop_program FOLDER CASE...
 //
-// For each case: FOLDER/CASE.keras, which Keras wrote, is opened, asked, saved, exported and, where
-// there is something to learn (CASE.y.npy), trained on. Then models of this program are trained,
-// saved and exported; their names are printed, a line each. What ONNX is not written of is told in
-// CASE.refused.txt.
+// For each case: FOLDER/CASE.keras, or the folder FOLDER/CASE.folder, which Keras wrote, is opened,
+// asked, saved, exported and, where there is something to learn (CASE.y.npy), trained on. Then
+// models of this program are trained, saved and exported; their names are printed, a line each.
+// What ONNX is not written of is told in CASE.refused.txt.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -58,7 +58,9 @@ void export_model(const Case& as, const keras::Model& model) {
 
 void open_and_train(const Case& of) {
   const Tensor x = of.read("x");
-  const auto model = keras::load_model(of.file(".keras"));
+  const std::string folder = of.file(".folder");
+  const auto model =
+      keras::load_model(std::filesystem::exists(folder) ? folder : of.file(".keras"));
   of.write("predicted", predicted(*model, x));
   model->save(of.file(".cohort.keras"));
   export_model(of, *model);

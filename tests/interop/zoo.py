@@ -24,6 +24,8 @@ def without_a_model():
 
 # Of these, files and predictions alone are compared: their layers draw while training, or assign to the
 # kernel that they train (SpectralNormalization), which Keras keeps by TensorFlow and forgets by JAX.
+# Opened as a folder, not as an archive.
+IN_FOLDERS = {"films"}
 UNTRAINED = {"augmented", "mixed_images", "noisy", "spectral"}
 
 
