@@ -198,7 +198,7 @@ int run(const Options& options) {
     last = held_out_auc(coordinator, models, options.rows);
     std::printf("step %d: loss %.4f, AUC %.4f\n", done + options.steps / 5, loss.get(), last);
   }
-  std::printf("AUC rose from %.4f to %.4f\n", first, last);
+  std::printf("AUC %s from %.4f to %.4f\n", last > first ? "rose" : "fell", first, last);
   return last > first ? 0 : 1;
 }
 
