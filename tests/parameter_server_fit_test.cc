@@ -178,6 +178,11 @@ TEST(ParameterServerFit, T21_SaysWhatIsNotAllowed) {
   });
   expect_error<InvalidArgument>({"verbose", "not allowed"},
                                 [&] { model.predict(kX, {.verbose = Verbose::kBar}); });
+  Sequential eager({Dense(1)});
+  eager.compile({.optimizer = "sgd", .loss = "mse", .run_eagerly = true});
+  expect_error<InvalidArgument>({"[fit]", "run_eagerly", "ParameterServerStrategy"}, [&] {
+    eager.fit(data, {.verbose = kSilent, .steps_per_epoch = 1});
+  });
   struct Batches : CallbackBase {
     void on_train_batch_end(int64_t, Logs&) override {}
   };
@@ -285,9 +290,10 @@ TEST(ParameterServerFit, T33_AMetricIsThatOfAllWorkers) {
   const Job job(2, 1);
   const auto scope = job.strategy.scope();
   Sequential model({std::make_shared<FirstColumn>()});
-  model.compile({.loss = "mae", .metrics = {"mae", Metric(std::make_shared<Spread>())}});
+  model.compile({.loss = "mae", .metrics = {"mae", AUC(), Metric(std::make_shared<Spread>())}});
   const Logs logs = model.evaluate(DatasetCreator(make_ramps), {.verbose = kSilent});
   EXPECT_NEAR(logs.number("mae"), 0.5, 1e-5);
+  EXPECT_NEAR(logs.number("auc"), 0.5, 1e-5);
   const Tensor ramp = arange(512).to(kFloat64) / 511;
   EXPECT_NEAR(logs.number("spread"), ramp.var(0, false).item<double>(), 1e-5);
 }
