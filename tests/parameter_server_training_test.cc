@@ -3,8 +3,14 @@
 // A program of Keras whose variables are on parameter servers: the same numbers as in one process,
 // and, with several workers, a loss that falls.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "cohort/cohort.h"
 #include "cohort/coordinator/parameters/test_servers.h"
@@ -137,6 +143,145 @@ TEST(ParameterServers, WorkersTrainOneModelAtOnce) {
   const auto count =
       cohort::internal::coordinator::bind_variable(strategy, "adam/iteration", false);
   EXPECT_EQ(count.value().item<int64_t>(), kWorkers * kSteps);
+}
+
+// A small model with Adam's slots, and how its numbers lie in the strategy.
+struct Trained {
+  explicit Trained(const Strategy& in) : strategy(in) {
+    clear_session();
+    const auto scope = strategy.scope();
+    model = std::make_unique<Sequential>(
+        std::vector<Layer>{Dense(5, {.activation = "tanh"}), Dense(1)});
+    optimizer = Adam({.learning_rate = 0.05});
+    strategy.run([&] { (*model)(kInputs); });
+    optimizer.build(model->trainable_variables());
+  }
+  void train(int steps) const {
+    for (int s = 0; s < steps; ++s) {
+      strategy.run([&] {
+        GradientTape tape;
+        const Tensor loss = (*model)(kInputs, {.training = true}).square().mean();
+        optimizer.apply_gradients(tape.gradient(loss, model->trainable_variables()));
+      });
+    }
+  }
+  Checkpoint checkpoint() const {
+    return Checkpoint({{"model", *model}, {"optimizer", optimizer}});
+  }
+  std::vector<std::vector<float>> numbers() const {
+    std::vector<std::vector<float>> out;
+    for (const Tensor& w : model->get_weights()) out.push_back(to_vector<float>(w));
+    for (const Variable& v : optimizer.variables()) {
+      out.push_back(to_vector<float>(v.value().to(kFloat32)));
+    }
+    return out;
+  }
+
+  static inline const Tensor kInputs = (arange(56).to(kFloat32) * 0.3).sin().reshape({8, 7});
+  Strategy strategy;
+  std::unique_ptr<Sequential> model;
+  Optimizer optimizer;
+};
+
+class Saved : public ::testing::Test {
+ protected:
+  Saved() { std::filesystem::remove_all(folder_); }
+  ~Saved() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+ private:
+  const std::string folder_ =
+      ::testing::TempDir() + "/parameter_server_training_test" + std::to_string(::getpid());
+};
+
+// C9: what n servers have saved m servers restore, with each way of cutting, to the bit.
+TEST_F(Saved, RestoresOnAnyNumberOfServersInAnyShards) {
+  const auto cuts = [](int servers) {
+    return std::vector<Partitioner>{
+        fixed_shards_partitioner(servers + 1),
+        min_size_partitioner({.min_shard_bytes = 8, .max_shards = servers}),
+        max_size_partitioner({.max_shard_bytes = 40, .max_shards = 4})};
+  };
+  constexpr int kMost = 4;
+  constexpr std::size_t kCuts = 3;
+  const auto name = [&](int n, std::size_t cut) { return path(str_cat("from_", n, "_", cut)); };
+  std::map<std::string, std::vector<std::vector<float>>> saved;
+  for (int n = 1; n <= kMost; ++n) {
+    const TestServers servers(n);
+    for (std::size_t cut = 0; cut < kCuts; ++cut) {
+      const Trained from(servers.coordinator(cuts(n)[cut]));
+      from.train(n);
+      from.checkpoint().save(name(n, cut));
+      saved[name(n, cut)] = from.numbers();
+    }
+  }
+  for (int m = 1; m <= kMost; ++m) {
+    const TestServers servers(m);
+    for (int n = 1; n <= kMost; ++n) {
+      for (std::size_t cut = 0; cut < kCuts; ++cut) {
+        const std::string of = name(n, (cut + 1) % kCuts);
+        const Trained to(servers.coordinator(cuts(m)[cut]));
+        to.checkpoint().restore(of);
+        EXPECT_EQ(to.numbers(), saved[of]) << of << " on " << m << ", cut " << cut;
+      }
+    }
+  }
+}
+
+// D8
+TEST_F(Saved, RestoresFromAndIntoEveryOtherStrategy) {
+  const std::vector<Strategy> others = {
+      get_strategy(), OneDeviceStrategy("CPU:0"), MirroredStrategy({"CPU:0", "CPU:1"}),
+      CentralStorageStrategy({.compute_devices = {"CPU:0", "CPU:1"}})};
+  const TestServers servers(2);
+  const auto on_servers = [&] { return Trained(servers.coordinator(fixed_shards_partitioner(3))); };
+  std::vector<std::vector<float>> saved;
+  {
+    const Trained from = on_servers();
+    from.train(3);
+    from.checkpoint().save(path("servers"));
+    saved = from.numbers();
+  }
+  for (const Strategy& other : others) {
+    const Trained into(other);
+    into.checkpoint().restore(path("servers"));
+    EXPECT_EQ(into.numbers(), saved) << other.extended().description();
+    into.train(2);
+    EXPECT_NE(into.numbers(), saved);
+    into.checkpoint().save(path("other"));
+    const Trained back = on_servers();
+    back.checkpoint().restore(path("other"));
+    EXPECT_EQ(back.numbers(), into.numbers()) << other.extended().description();
+  }
+}
+
+// What is made behind the restore has the saved values from its beginning on (semantics 3.9).
+TEST_F(Saved, WaitsForVariablesOnServers) {
+  const TestServers servers(2);
+  std::vector<std::vector<float>> saved;
+  {
+    const Trained from(OneDeviceStrategy("CPU:0"));
+    from.train(2);
+    from.checkpoint().save(path("one"));
+    saved = from.numbers();
+  }
+  clear_session();
+  const Strategy strategy = servers.coordinator(fixed_shards_partitioner(2));
+  const auto scope = strategy.scope();
+  Sequential model({Dense(5, {.activation = "tanh"}), Dense(1)});
+  const Optimizer optimizer = Adam({.learning_rate = 0.05});
+  const RestoreStatus status =
+      Checkpoint({{"model", model}, {"optimizer", optimizer}}).restore(path("one"));
+  EXPECT_FALSE(status.waiting().empty());
+  strategy.run([&] { model(Trained::kInputs); });
+  optimizer.build(model.trainable_variables());
+  EXPECT_TRUE(status.waiting().empty());
+  std::vector<std::vector<float>> got;
+  for (const Tensor& w : model.get_weights()) got.push_back(to_vector<float>(w));
+  for (const Variable& v : optimizer.variables()) {
+    got.push_back(to_vector<float>(v.value().to(kFloat32)));
+  }
+  EXPECT_EQ(got, saved);
 }
 
 }  // namespace
