@@ -3,7 +3,6 @@
 // What tests of faults ask of a job: what each worker held after which step.
 #pragma once
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -11,14 +10,11 @@
 #include <vector>
 
 #include "cohort/testing/process.h"
+#include "tests/all_faults.h"
 
 namespace cohort::proof {
 
-/// make test-faults: more of the same, and nothing may be left out.
-inline bool all_faults() {
-  const char* const text = std::getenv("COHORT_FAULTS");
-  return text != nullptr && std::string(text) == "all";
-}
+using testing::all_faults;
 
 using Job = std::vector<std::unique_ptr<testing::Process>>;
 

@@ -3,7 +3,10 @@
 // A job of a chief, two workers and one parameter server or more, each a real process.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,6 +55,25 @@ class Job {
   const std::vector<std::string> environment_;
   const std::vector<int> ports_;
 };
+
+inline bool is_stopped(pid_t pid) {
+  std::ifstream in(str_cat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(in, text);
+  const auto behind = text.rfind(')');
+  return behind != std::string::npos && text.substr(behind, 3) == ") T";
+}
+/// Waits until one of them stands still (PLACE=stop). Null: none does.
+inline Process* first_to_stop(const std::vector<Process*>& all) {
+  for (int i = 0; i < 6000; ++i) {
+    for (Process* const each : all) {
+      if (is_stopped(each->pid())) return each;
+    }
+    ::usleep(10'000);
+  }
+  return nullptr;
+}
+inline bool comes_to_stop(Process& one) { return first_to_stop({&one}) != nullptr; }
 
 /// What stands behind `name` in the chief's last line.
 inline int number_behind(const std::string& text, const std::string& name) {

@@ -133,6 +133,7 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int64_t scheduled, i
           coordinator.schedule({.id = str_cat("plain ", step)}, square, static_cast<double>(step)));
     }
     coordinator.join();
+    internal::base::failpoint("program.joined");
     if (places.save_every == 0) continue;
     manager.save();
     internal::base::failpoint("program.saved");

@@ -7,19 +7,22 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
 
 #include "cohort/cluster/store/store_server.h"
+#include "tests/all_faults.h"
 #include "tests/parameter_servers/job.h"
 
 namespace {
 
 using cohort::str_cat;
 using cohort::internal::cluster::StoreServer;
+using cohort::testing::as_promised;
+using cohort::testing::comes_to_stop;
 using cohort::testing::Job;
 using cohort::testing::killing;
 using cohort::testing::Process;
@@ -55,8 +58,8 @@ class ResumedJob : public ::testing::Test {
 
 class ResumedAt : public ResumedJob, public ::testing::WithParamInterface<const char*> {};
 
-// Before it is written down that a function counts, in the middle of that, behind it, and before,
-// while and behind all servers are told.
+// Before it is written down that a function counts, in the middle of that, behind it, before, while
+// and behind all servers are told, and when all functions have ended.
 TEST_P(ResumedAt, AKilledChiefsProgramRunsAgain) {
   const Job job = this->job();
   const auto first = job.start("ps", 0);
@@ -66,6 +69,8 @@ TEST_P(ResumedAt, AKilledChiefsProgramRunsAgain) {
   const auto killed = job.start("chief", 0, killing(GetParam()));
   EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
   const auto chief = job.start("chief", 0);
+  const auto in_time = as_promised(std::chrono::seconds(5));  // C5
+  EXPECT_TRUE(chief->wait_for("resumed: 1", in_time)) << chief->text();
   EXPECT_EQ(chief->wait(), 0) << chief->text();
   expect_all(chief->text());
   expect_read(chief->text());
@@ -75,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Places, ResumedAt,
                          ::testing::Values("coordinator.before_send#40", "coordinator.settles#30",
                                            "journal.torn#50", "coordinator.decided#30",
                                            "coordinator.settled#30",
-                                           "coordinator.before_journal#20"));
+                                           "coordinator.before_journal#20", "program.joined"));
 
 // cohortrun starts the chief again, alone.
 TEST_F(ResumedJob, CohortrunStartsTheProgramAgain) {
@@ -89,19 +94,6 @@ TEST_F(ResumedJob, CohortrunStartsTheProgramAgain) {
   EXPECT_EQ(run.wait(), 0) << run.text();
   expect_all(run.text());
   expect_read(run.text());
-}
-
-bool is_stopped(pid_t pid) {
-  std::ifstream in(str_cat("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(in, text);
-  const auto behind = text.rfind(')');
-  return behind != std::string::npos && text.substr(behind, 3) == ") T";
-}
-
-bool comes_to_stop(const Process& one) {
-  for (int i = 0; i < 6000 && !is_stopped(one.pid()); ++i) ::usleep(10'000);
-  return is_stopped(one.pid());
 }
 
 // A function has prepared some of its changes when its chief dies, and goes on when the next one
