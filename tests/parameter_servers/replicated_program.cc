@@ -18,6 +18,7 @@
 using namespace cohort;
 using cohort::testing::run_job;
 using cohort::testing::TestProgram;
+using cohort::testing::timed;
 
 namespace {
 
@@ -53,7 +54,7 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int scheduled, int r
   }
   std::printf("scheduled\n");
   std::fflush(stdout);
-  coordinator.join();
+  timed([&] { coordinator.join(); });
   std::printf("joined\n");
   say("wide", wide);
   say("table", table);

@@ -14,11 +14,14 @@
 namespace {
 
 using cohort::internal::cluster::StoreServer;
+using cohort::testing::comes_to_stop;
+using cohort::testing::first_to_stop;
 using cohort::testing::Job;
 using cohort::testing::killing;
 using cohort::testing::Process;
 
 constexpr int kUpdates = 1000;
+constexpr int kFewUpdates = 300;
 // So many that a server has come back before the last one.
 constexpr int kManyUpdates = 4000;
 
@@ -77,6 +80,26 @@ TEST_F(ReplicatedServers, TakeBackWhoWasKilled) {
   EXPECT_EQ(zero->wait(), 0) << zero->text();
 }
 
+// Of three copies: who has just been promoted dies, too, and the third one leads.
+TEST_F(ReplicatedServers, LoseNothingWhenThePromotedOneIsKilled) {
+  const Job job({PROGRAM, std::to_string(kFewUpdates), "3"}, 3, environment_);
+  const auto killed = job.start("ps", 0, killing("ps.before_answer#50"));
+  const auto one = job.start("ps", 1, "ps.promoted=stop");
+  const auto two = job.start("ps", 2, "ps.promoted=stop");
+  const auto first = job.start("worker", 0);
+  const auto second = job.start("worker", 1);
+  const auto chief = job.start("chief", 0);
+  EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
+  Process* const promoted = first_to_stop({one.get(), two.get()});
+  ASSERT_NE(promoted, nullptr) << one->text() << two->text();
+  Process& last = promoted == one.get() ? *two : *one;
+  promoted->signal(SIGKILL);
+  ASSERT_TRUE(comes_to_stop(last)) << last.text();
+  last.signal(SIGCONT);
+  EXPECT_EQ(chief->wait(), 0) << chief->text() << last.text();
+  expect_all(*chief, kFewUpdates);
+}
+
 TEST_F(ReplicatedServers, SayWhichAreLost) {
   const auto zero = job_.start("ps", 0);
   const auto one = job_.start("ps", 1);
@@ -87,7 +110,9 @@ TEST_F(ReplicatedServers, SayWhichAreLost) {
   zero->signal(SIGKILL);
   one->signal(SIGKILL);
   EXPECT_EQ(chief->wait(), 1) << chief->text();
-  EXPECT_NE(chief->text().find("checkpoint"), std::string::npos) << chief->text();
+  for (const char* word : {"thrown DATA_LOSS", "ps 0", "ps 1", "checkpoint"}) {  // C4
+    EXPECT_NE(chief->text().find(word), std::string::npos) << word << " in\n" << chief->text();
+  }
 }
 
 }  // namespace
