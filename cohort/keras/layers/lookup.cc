@@ -423,10 +423,20 @@ void LookupLayer<Token>::set_assets(const std::map<std::string, std::string>& as
                    "\" among the assets, got none");
   const std::vector<Token> tokens = internal::tokens_of_lines<Token>(file->second);
   const std::vector<float> read = vocabulary_->idf_weights;
-  const bool only_special = static_cast<int64_t>(tokens.size()) <= token_start();
-  if (only_special) return put_vocabulary({}, read);
+  put_vocabulary({}, read);
+  const std::vector<Token> special = get_vocabulary();
+  if (tokens.size() <= special.size()) {
+    COHORT_CHECK_ARG(
+        !this->config().oov_token || std::equal(tokens.begin(), tokens.end(), special.begin()),
+        "[load_model] expected the special tokens of \"", this->name(),
+        "\" in front of its vocabulary among the assets, got other ones alone");
+    return;
+  }
   set_vocabulary(tokens, std::vector<double>(mode_ == "tf_idf" ? tokens.size() : 0));
   vocabulary_->idf_weights = read;
+  COHORT_CHECK_ARG(mode_ != "tf_idf" || static_cast<int64_t>(read.size()) == depth(),
+                   "[load_model] expected as many idf_weights as tokens of \"", this->name(),
+                   "\", got ", read.size(), " for ", depth());
 }
 
 template <class Token>

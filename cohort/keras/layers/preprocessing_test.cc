@@ -252,6 +252,23 @@ TEST_F(PreprocessingState, IsInCheckpoints) {
   EXPECT_TRUE(normalize2(x).equal(normalize(x)));
 }
 
+// A vocabulary that is not the layer's, of a file that somebody has put together.
+TEST_F(PreprocessingState, OfAnotherVocabularyIsRefused) {
+  const StringLookup words;
+  auto& layer = dynamic_cast<StringLookupLayer&>(words.base());
+  expect_error<InvalidArgument>({"special tokens", words.name()}, [&] {
+    layer.set_assets({{"vocabulary.txt", "garbage"}});
+  });
+  layer.set_assets({{"vocabulary.txt", "[UNK]"}});
+  EXPECT_EQ(words.get_vocabulary(), (Texts{"[UNK]"}));
+  const StringLookup weighed({.output_mode = "tf_idf"});
+  auto& other = dynamic_cast<StringLookupLayer&>(weighed.base());
+  other.set_named_values({{"vars/idf_weights", ones({1})}});
+  expect_error<InvalidArgument>({"as many idf_weights as tokens", "got 1 for 3"}, [&] {
+    other.set_assets({{"vocabulary.txt", "[UNK]\na\nb"}});
+  });
+}
+
 // A layer of a file has its boundaries and num_bins, and may learn others.
 TEST_F(PreprocessingState, IsWhatALoadedDiscretizationHasLearntSince) {
   const DiscretizationOptions options{.bin_boundaries = std::vector<double>{1, 3}, .num_bins = 3};
