@@ -259,7 +259,10 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
   internal::WeightsToCome* const to_come =
       is_cohorts(initializer) ? internal::WeightsToCome::here() : nullptr;
   std::optional<internal::InitialDraws> none;
-  if (to_come != nullptr) none.emplace();
+  if (to_come != nullptr) {
+    to_come->expect(made.name, options.shape, *made.dtype);
+    none.emplace();
+  }
   // Of a part, what it is in the whole: an initializer looks at the number of inputs and outputs.
   const Variable variable(
       [initializer](const Shape& shape, DType dtype, const PartitionInfo& of) {

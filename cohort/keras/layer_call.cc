@@ -97,6 +97,11 @@ void LayerCall::rethrow(const char* method) const {
     throw;
   } catch (const c10::Error& error) {
     throw_for(error, str_cat("[", layer_.name(), "] ", torch_text(error), described(method)));
+  } catch (const std::runtime_error& error) {
+    // LibTorch's of a number that a tensor's type has not, which is none of its c10::Errors.
+    const std::string_view text = error.what();
+    if (!text.starts_with("value cannot be converted to type")) throw;
+    throw InvalidArgument(str_cat("[", layer_.name(), "] ", error.what(), described(method)));
   }
 }
 

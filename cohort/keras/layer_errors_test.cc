@@ -117,5 +117,45 @@ TEST(OutputShapes, RightPromisesHoldForOtherBatchesAndInputs) {
   EXPECT_EQ(shape_of(any(zeros({5, 6, 4}))), (Shape{5, 6, 3}));
 }
 
+// A file may say any shape.
+TEST(OutputShapes, OfTooFewAxesAreRefused) {
+  for (const Layer& layer : std::vector<Layer>{
+           Dense(3), LSTM(2), SimpleRNNCell(2), Bidirectional(GRU(2)), TimeDistributed(Dense(2)),
+           ConvLSTM2D(2, 3), Conv2D(2, 3), MaxPooling2D(), Flatten()}) {
+    SCOPED_TRACE(layer.name());
+    testing::expect_error<InvalidArgument>({"expected"},
+                                           [&] { layer.base().compute_output_shape({}); });
+  }
+  for (const Layer& layer :
+       std::vector<Layer>{LSTM(2), TimeDistributed(Dense(2)), ConvLSTM2D(2, 3)}) {
+    SCOPED_TRACE(layer.name());
+    testing::expect_error<InvalidArgument>(
+        {layer.name()}, [&] { layer.base().compute_output_shape({kUnknownDim}); });
+  }
+  testing::expect_error<InvalidArgument>({"batch_shape that begins with the batch"}, [] {
+    DeclaredInput::from_config(Config::object({{"batch_shape", Config::List()}}));
+  });
+}
+
+// Sizes that no tensor has: neither an endless loop nor an overflow.
+TEST(LayerErrors, OfHugeSizesNameTheOption) {
+  constexpr int64_t kHuge = INT64_MAX;
+  testing::expect_error<InvalidArgument>({"frame_length <= 1073741824"},
+                                         [] { STFTSpectrogram({.frame_length = kHuge}); });
+  testing::expect_error<InvalidArgument>(
+      {"fft_length"}, [] { STFTSpectrogram({.frame_length = 4, .fft_length = kHuge}); });
+  testing::expect_error<InvalidArgument>({"strides up to 2147483647"},
+                                         [] { Conv1DTranspose(3, 3, {.strides = kHuge}); });
+}
+
+// LibTorch tells that in an exception of its own kind.
+TEST(LayerErrors, OfANumberThatTheTypeHasNotNameTheLayer) {
+  const RandomZoom zoom(0.5, {.fill_mode = "constant", .fill_value = -1e308, .name = "zoom"});
+  testing::expect_error<InvalidArgument>({"[zoom] value cannot be converted", "of layer zoom"},
+                                         [&] {
+                                           zoom(ones({2, 5, 6, 3}), {.training = true});
+                                         });
+}
+
 }  // namespace
 }  // namespace cohort::keras

@@ -319,6 +319,16 @@ void WeightsReader::list() {
   }
 }
 
+uint64_t WeightsReader::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [path, array] : file_->arrays()) {
+    uint64_t own = c10::elementSize(array.dtype);
+    for (const int64_t size : array.shape) own *= static_cast<uint64_t>(size);
+    bytes += own;
+  }
+  return bytes;
+}
+
 StoredValues WeightsReader::named_values() const {
   StoredValues values;
   for (const auto& [path, array] : file_->arrays()) {

@@ -77,6 +77,8 @@ class WeightsReader {
 
   /// The model as JSON; empty: of weights alone.
   const std::string& config() const { return config_; }
+  /// Of all arrays.
+  uint64_t bytes() const;
   /// How many values the file has of the optimizer's state; 0: it has made no step, or there is
   /// none.
   std::size_t optimizer_values() const;

@@ -410,6 +410,28 @@ TEST_F(ModelFiles, ThatAreDamagedAreRefusedWithTheirName) {
   expect_error(ErrorCode::kNotFound, {"none.keras"}, [&] { load_model(path("none.keras")); });
 }
 
+// A few bytes must not make a process ask for all memory.
+TEST_F(ModelFiles, WhoseConfigIsWrongAreRefusedWithTheirName) {
+  compiled(Adam()).save(file());
+  const ZipReader archive("test", file());
+  const auto expect = [&](const char* from, const std::string& to, const char* told) {
+    std::string config(archive.read("config.json").view());
+    const std::size_t at = config.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    config.replace(at, std::string_view(from).size(), to);
+    AtomicFile out("test", path("bad.keras"));
+    const FileBytes weights = archive.read("model.weights.h5");
+    cohort::internal::archive::write_zip(
+        "test", out.file(), {{"config.json", config}, {"model.weights.h5", weights.view()}});
+    out.commit();
+    expect_error<InvalidArgument>({"[load_model] ", "bad.keras: its config.json: ", told},
+                                  [&] { load_model(path("bad.keras")); });
+  };
+  expect(R"("units": 3)", R"("units": "three")", "[Dense.from_config] units: [config] expected");
+  expect(R"("units": 3)", R"("units": 4000000000)", "for which the file is too small");
+  expect(R"("batch_shape": [null, 4])", R"("batch_shape": [])", "that begins with the batch");
+}
+
 TEST_F(ModelFiles, AreWrittenWholeOrNotAtAll) {
   Sequential model = compiled(Adam());
   losses(model, 1);

@@ -72,6 +72,25 @@ void scale_as_in_file(Config& model, bool is_scaled) {
   }
 }
 
+// What is wrong with a config is told without a file's name.
+template <class F>
+auto of_config(const std::string& path, const F& read) {
+  const auto told = [&](const char* what) {
+    return str_cat("[load_model] ", path, ": its config.json: ", what);
+  };
+  try {
+    return read();
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(told(error.what()));
+  } catch (const FailedPrecondition& error) {
+    throw FailedPrecondition(told(error.what()));
+  } catch (const Unimplemented& error) {
+    throw Unimplemented(told(error.what()));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted, told("no memory for what it asks for"));
+  }
+}
+
 std::shared_ptr<Model> model_of_file(const std::string& path, const Facts& facts,
                                      const LoadModelOptions& options) {
   const std::string& text = facts.at(kConfig);
@@ -83,9 +102,12 @@ std::shared_ptr<Model> model_of_file(const std::string& path, const Facts& facts
   }
   if (!options.compile && config.is_object()) config.set("compile_config", Config::object());
   const bool is_scaled = facts.at(kIsScaled) == "1";
-  if (is_scaled || std::stoul(facts.at(kOptimizerValues)) > 0) scale_as_in_file(config, is_scaled);
+  const bool has_state = is_scaled || std::stoul(facts.at(kOptimizerValues)) > 0;
   const internal::UnknownFieldsWarn lenient;
-  return model_from_config(config);
+  return of_config(path, [&] {
+    if (has_state) scale_as_in_file(config, is_scaled);
+    return model_from_config(config);
+  });
 }
 
 // A config without what models were compiled with, those inside, too.
@@ -163,7 +185,7 @@ std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOption
   const Facts facts = facts_of(workers.get(), path, file);
   // Elsewhere initial values are sent before those of the file are.
   const bool is_here = !store->is_remote() && store->layout().workers() == 1;
-  const internal::WeightsToCome to_come(is_here);
+  const internal::WeightsToCome to_come(is_here, file ? file->bytes() : 0);
   std::shared_ptr<Model> model = model_of_file(path, facts, options);
   internal::check_has_weights("load_model", *model);
   const std::size_t optimizer_values = std::stoul(facts.at(kOptimizerValues));

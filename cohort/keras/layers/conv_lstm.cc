@@ -34,6 +34,7 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
   Shape state_size() const override { return {config().filters, config().filters}; }
 
   void build(const Shape& step) override {
+    output_shape(step);
     const int64_t in = step[channels_axis(step)];
     Shape kernel = config().kernel_size.sizes, recurrent = kernel;
     kernel.insert(kernel.end(), {in, 4 * config().filters});
@@ -56,6 +57,8 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
   }
 
   Shape output_shape(const Shape& step) const override {
+    COHORT_CHECK_ARG(step.size() == rank_ + 2, "[", name(), "] expected steps with ", rank_ + 2,
+                     " axes, got shape ", bracketed(step));
     Shape out = step;
     out[channels_axis(step)] = config().filters;
     for (std::size_t i = 0; i < rank_; ++i) {

@@ -151,6 +151,8 @@ Tensor RescalingLayer::call(const Tensor& x, const CallArgs&) {
 // The data as they come: in a half type the numbers of tokens would be others.
 DeclaredInput::DeclaredInput(InputLayerConfig config)
     : LayerBase(config.name), config_(std::move(config)) {
+  COHORT_CHECK_ARG(!config_.batch_shape.empty(), "[", name(),
+                   "] expected a batch_shape that begins with the batch, got []");
   set_autocast(false);
 }
 

@@ -197,6 +197,7 @@ void DenseLayer::build(const Shape& input_shape) {
 }
 
 Shape DenseLayer::compute_output_shape(const Shape& input_shape) const {
+  COHORT_CHECK_ARG(!input_shape.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
   Shape out = input_shape;
   out.back() = config().units;
   return out;

@@ -144,6 +144,8 @@ Element RecurrentBase::call_nest(const Element& inputs, const CallArgs& args) {
 }
 
 Shape RecurrentBase::compute_output_shape(const Shape& input_shape) const {
+  COHORT_CHECK_ARG(input_shape.size() > 1, "[", name(),
+                   "] expected inputs [batch, steps, ...], got ", "shape ", bracketed(input_shape));
   Shape step = input_shape;
   step.erase(step.begin() + 1);
   Shape out = cell_->output_shape(step);

@@ -152,7 +152,10 @@ std::vector<Shape> RNNCellBase::state_shapes(const Shape& step) const {
   return shapes;
 }
 
-Shape RNNCellBase::output_shape(const Shape& step) const { return {step.at(0), output_size()}; }
+Shape RNNCellBase::output_shape(const Shape& step) const {
+  COHORT_CHECK_ARG(!step.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
+  return {step[0], output_size()};
+}
 
 Element RNNCellBase::nest_states(const std::vector<Tensor>& states) const {
   return Element::tuple({states.begin(), states.end()});

@@ -234,9 +234,14 @@ Tensor TimeDistributedLayer::call(const Tensor& input, const CallArgs& args) {
 }
 
 Shape TimeDistributedLayer::compute_output_shape(const Shape& input_shape) const {
+  COHORT_CHECK_ARG(input_shape.size() > 1, "[", name(),
+                   "] expected inputs [batch, steps, ...], got ", "shape ", bracketed(input_shape));
   Shape step = input_shape;
   step.erase(step.begin() + 1);
   Shape out = layer().base().compute_output_shape(step);
+  COHORT_CHECK_ARG(!out.empty(), "[", name(),
+                   "] expected outputs of the layer with a batch, got a ", "scalar for shape ",
+                   bracketed(step));
   out.insert(out.begin() + 1, input_shape[1]);
   return out;
 }

@@ -19,6 +19,9 @@
 namespace cohort::keras {
 namespace {
 
+// Where powers of two end that a shape can have.
+constexpr int64_t kMostSteps = int64_t{1} << 30;
+
 constexpr double kTinyPower = 1e-7;  // Keras's epsilon
 
 void check_stft_options(const STFTSpectrogramOptions& o) {
@@ -27,14 +30,15 @@ void check_stft_options(const STFTSpectrogramOptions& o) {
   COHORT_CHECK_ARG(std::ranges::count(kModes, o.mode) == 1, "[", kWho,
                    "] expected a mode of log, magnitude, psd, real, imag, angle or stft, got \"",
                    o.mode, "\"");
-  COHORT_CHECK_ARG(o.frame_length > 0, "[", kWho, "] expected frame_length > 0, got ",
-                   o.frame_length);
+  COHORT_CHECK_ARG(o.frame_length > 0 && o.frame_length <= kMostSteps, "[", kWho,
+                   "] expected 0 < frame_length <= ", kMostSteps, ", got ", o.frame_length);
   const int64_t step = o.frame_step.value_or(1);
   COHORT_CHECK_ARG(step >= 1 && step <= o.frame_length, "[", kWho,
                    "] expected frame_step from 1 to frame_length ", o.frame_length, ", got ", step);
-  COHORT_CHECK_ARG(o.fft_length.value_or(o.frame_length) >= o.frame_length, "[", kWho,
-                   "] expected fft_length of at least frame_length ", o.frame_length, ", got ",
-                   o.fft_length.value_or(0));
+  const int64_t fft_length = o.fft_length.value_or(o.frame_length);
+  COHORT_CHECK_ARG(fft_length >= o.frame_length && fft_length <= kMostSteps, "[", kWho,
+                   "] expected fft_length from frame_length ", o.frame_length, " to ", kMostSteps,
+                   ", got ", fft_length);
   COHORT_CHECK_ARG(o.padding == "valid" || o.padding == "same", "[", kWho,
                    "] expected padding \"valid\" or \"same\", got \"", o.padding, "\"");
   STFT({.window = o.window, .scaling = o.scaling});  // throws for other names

@@ -274,7 +274,8 @@ Shape TextVectorizationLayer::compute_output_shape(const Shape& input_shape) con
             config().output_sequence_length.value_or(kUnknownDim)};
   }
   if (config().split.is_none()) return lookup_->compute_output_shape(input_shape);
-  return lookup_->compute_output_shape({input_shape.at(0), kUnknownDim});
+  return lookup_->compute_output_shape(
+      {input_shape.empty() ? kUnknownDim : input_shape[0], kUnknownDim});
 }
 
 ElementSpec TextVectorizationLayer::compute_output_spec(const ElementSpec& inputs) const {

@@ -68,12 +68,17 @@ Tensor WindowBox::crop(const Tensor& padded, const Tensor& like) const {
   return out;
 }
 
+// Products of two stay far from overflowing.
+constexpr int64_t kMostOfWindow = INT32_MAX;
+
 template <int N>
 WindowBox make_window(const std::string& who, const Sizes<N>& size, const Sizes<N>& strides,
                       const Sizes<N>& dilation, const std::string& padding) {
   const auto positive = [&](const Sizes<N>& sizes, const char* what) {
     COHORT_CHECK_ARG(std::ranges::min(sizes.each) > 0, "[", who, "] expected ", what, " > 0, got ",
                      sizes);
+    COHORT_CHECK_ARG(std::ranges::max(sizes.each) <= kMostOfWindow, "[", who, "] expected ", what,
+                     " up to ", kMostOfWindow, ", got ", sizes);
   };
   positive(size, "a window size");
   positive(strides, "strides");
