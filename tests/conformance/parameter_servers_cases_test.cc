@@ -295,7 +295,8 @@ CONFORMANCE(T21_WhatFitOnParameterServersRefuses) {
         model.fit(data,
                   {.callbacks = {keras::LambdaCallback({.on_train_batch_begin = [](int64_t) {}})},
                    .steps_per_epoch = 1});
-      }));
+      }),
+      static_cast<int>(model.fit(data, {.steps_per_epoch = 1}).params.verbose));
 }
 
 CONFORMANCE(T22_EachShardIsCountedOnce) {
