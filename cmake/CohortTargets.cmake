@@ -59,12 +59,9 @@ endfunction()
 # they are about, keep the build's own options. Further options, as -O1, are for a test that computes
 # a lot itself.
 function(cohort_test_settings target)
-  if(COHORT_SANITIZER)
-    target_compile_options(${target} PRIVATE -O0)
-    if(COHORT_SANITIZER MATCHES "undefined")
-      target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
-    endif()
-  else()
+  if(COHORT_SANITIZER MATCHES "address")
+    target_compile_options(${target} PRIVATE -O0 -fno-sanitize=undefined)
+  elseif(NOT COHORT_SANITIZER)
     target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O0> ${ARGN})
   endif()
   # In a fifth of the time of GNU's linker. Not what GCC compiles at -O3: of the parts of functions

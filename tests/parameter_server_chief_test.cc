@@ -6,7 +6,6 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -49,11 +48,14 @@ std::optional<std::string> on_a_terminal(const std::function<void()>& body) {
   std::fflush(stdout);
   ::dup2(before, STDOUT_FILENO);
   ::close(before);
+  ::close(screen);  // behind what was written there is an error now, no more waiting
+  std::string text;
   std::array<char, 4096> bytes{};
-  const ssize_t got = ::read(control, bytes.data(), bytes.size());
-  ::close(screen);
+  for (ssize_t got = 0; (got = ::read(control, bytes.data(), bytes.size())) > 0;) {
+    text.append(bytes.data(), static_cast<std::size_t>(got));
+  }
   ::close(control);
-  return std::string(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  return text;
 }
 
 // semantics 7.1

@@ -112,10 +112,10 @@ void RemoteWhole::apply(std::vector<Part> parts) {
     WholePush& push = pushes[whose[i]];
     variables::resolve(push.step.rule, sums[i], push.by.gradient.numel());
   }
-  ParameterServers::Push push(store_->servers());
-  for (const WholePush& each : pushes) push.whole(each);
   // Whatever becomes of it, some of it may have been done.
   for (const Part& part : parts) remote(part.variable).note_change();
+  ParameterServers::Push push(store_->servers());
+  for (const WholePush& each : pushes) push.whole(each);
   push.wait();
   for (const Part& part : parts) remote(part.variable).note_change();
 }

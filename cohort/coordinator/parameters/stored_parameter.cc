@@ -222,12 +222,13 @@ void StoredParameter::make_slots(const std::string& set, const std::vector<doubl
   }
   COHORT_CHECK_ARG(slots_.size() < kMostSlotSets, "[ps] expected at most ", kMostSlotSets,
                    " optimizers of \"", name_, "\", got one more");
-  SlotSet& made = slots_[set];
+  SlotSet made;  // there as a whole, or not at all: memory may be refused
   made.initial = initial;
   made.forms = forms;
   for (std::size_t s = 0; s < forms.size(); ++s) {
     made.values.push_back(full(variables::shape_of(forms[s], shape_), initial[s], dtype_));
   }
+  slots_.emplace(set, std::move(made));
 }
 
 void StoredParameter::drop_slots(const std::string& set) {

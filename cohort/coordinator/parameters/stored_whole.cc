@@ -2,6 +2,7 @@
 //
 // Steps that look at a variable as a whole, of the rows that are here.
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include <utility>
 
@@ -75,13 +76,11 @@ variables::WholeGradient StoredParameter::received(const WholeStep& step, RowRan
     parts.emplace_back(&out.row_means, variables::shape_of(forms[0], shape));
     parts.emplace_back(&out.column_means, variables::shape_of(forms[1], shape));
   }
-  std::size_t bytes = 0;
+  int64_t elements = 0;
+  for (const auto& [to, of] : parts) elements += c10::multiply_integers(of);
+  numbers.expect(static_cast<std::size_t>(elements) * c10::elementSize(dtype));
   for (auto& [to, of] : parts) {
     *to = empty(of, dtype);
-    bytes += to->nbytes();
-  }
-  numbers.expect(bytes);
-  for (auto& [to, of] : parts) {
     if (to->nbytes() > 0) numbers.read(to->mutable_data_ptr(), to->nbytes());
   }
   return out;

@@ -66,7 +66,10 @@ Tensor function_mean(const std::vector<Tensor>& x, const Config& options) {
 }
 
 Tensor function_sum(const std::vector<Tensor>& x, const Config& options) {
-  const DType dtype = x[0].scalar_type() == kBool ? kInt32 : x[0].scalar_type();
+  const DType own = x[0].scalar_type();
+  // As in Keras: small integers are added in 32 bits.
+  const bool is_small = c10::isIntegralType(own, /*includeBool=*/true) && c10::elementSize(own) < 4;
+  const DType dtype = is_small ? kInt32 : own;
   return at::sum(x[0], axes_told(options, "axis", x[0].dim()), keeps_axes(options), dtype);
 }
 
