@@ -139,7 +139,7 @@ TEST(OutputShapes, OfTooFewAxesAreRefused) {
 
 // Sizes that no tensor has: neither an endless loop nor an overflow.
 TEST(LayerErrors, OfHugeSizesNameTheOption) {
-  constexpr int64_t kHuge = INT64_MAX;
+  static constexpr int64_t kHuge = INT64_MAX;
   testing::expect_error<InvalidArgument>({"frame_length <= 1073741824"},
                                          [] { STFTSpectrogram({.frame_length = kHuge}); });
   testing::expect_error<InvalidArgument>(
