@@ -236,21 +236,21 @@ std::vector<keras::Metric> CompiledModel::all_metrics() const {
 
 void CompiledModel::reset_metrics() const {
   reset_compiled_metrics();
-  std::vector<keras::Metric> done = all_metrics();
-  std::erase_if(done, [](const keras::Metric& metric) { return metric.is_name(); });
-  const std::size_t compiled = done.size();
-  for (const LoggedStep& step : steps) add_metrics(step.updated, done);
-  for (std::size_t i = compiled; i < done.size(); ++i) done[i].reset_state();
+  for (const keras::Metric& metric : own_metrics()) metric.reset_state();
 }
 
 // Of metrics of the compile() before, the program may have no more use, or use them otherwise.
 void CompiledModel::take_updated(const CompiledModel& before) {
-  std::vector<keras::Metric> known = before.all_metrics();
+  add_metrics(before.own_metrics(), steps.front().updated);
+}
+
+std::vector<keras::Metric> CompiledModel::own_metrics() const {
+  std::vector<keras::Metric> known = all_metrics();
   std::erase_if(known, [](const keras::Metric& metric) { return metric.is_name(); });
   const auto compiled = static_cast<std::ptrdiff_t>(known.size());
-  for (const LoggedStep& step : before.steps) add_metrics(step.updated, known);
+  for (const LoggedStep& step : steps) add_metrics(step.updated, known);
   known.erase(known.begin(), known.begin() + compiled);
-  add_metrics(known, steps.front().updated);
+  return known;
 }
 
 void CompiledModel::reset_compiled_metrics() const {

@@ -103,6 +103,8 @@ class CompiledModel {
 
   /// All metrics, of all outputs.
   std::vector<keras::Metric> all_metrics() const;
+  /// Those that steps of the program have updated, and compile() was not given.
+  std::vector<keras::Metric> own_metrics() const;
 
   /// As compile() was given them, metrics' names included.
   keras::CompileOptions options;
