@@ -13,6 +13,7 @@ TORCH_MODULE_BENCH_ARGS ?=
 CONTENTION_BENCH_ARGS ?=
 LINT_ARGS ?=
 TEST_FAST_ARGS ?=
+CTEST_ARGS ?=
 
 # Configures a preset in silence, and builds its targets ($(2)).
 configure = cmake --preset $(1) --log-level=WARNING $(CONFIGURE_ARGS) >/dev/null
@@ -40,7 +41,7 @@ test: setup ## build and run all tests, layer, size and formatting checks
 	@$(call configure,dev)
 	@$(call build,dev)
 	$(call say,testing)
-	@ctest --preset dev
+	@ctest --preset dev $(CTEST_ARGS)
 
 test-fast: setup ## build and run the tests nearest to what differs from main (TEST_FAST_ARGS=--list)
 	@$(call configure,dev)

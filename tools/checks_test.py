@@ -11,6 +11,7 @@ import check_layers
 import check_symbols
 import check_size
 import check_thread_safety
+import failures
 import test_fast
 
 
@@ -238,6 +239,37 @@ class NearestTests(unittest.TestCase):
 
     def test_sizes_and_formatting_always(self):
         self.assertEqual({"check_size"}, test_fast.nearest_tests(["README.md"], self.TESTS))
+
+
+class Failures(unittest.TestCase):
+    def test_tells_failed_cases_and_what_ran_again(self):
+        log = """
+        Start  21: some_test
+ 1/2 Test  #21: some_test ................***Failed   66.62 sec
+[ RUN      ] A.holds
+[       OK ] A.holds (3 ms)
+[ RUN      ] A.breaks
+a_test.cc:7: Failure
+[  FAILED  ] A.breaks (3 ms)
+[ RUN      ] A.holds_too
+[       OK ] A.holds_too (3 ms)
+        Start  21: some_test
+    Test  #21: some_test ................   Passed    0.01 sec
+ 2/2 Test  #22: other ....................***Timeout 240.02 sec
+[ RUN      ] B.hangs
+waits
+        Start  23: third
+
+100% tests passed, 0 tests failed out of 2
+""".splitlines()
+        self.assertEqual(["--- some_test: Failed; passed when it ran again",
+                          "[ RUN      ] A.breaks", "a_test.cc:7: Failure",
+                          "[  FAILED  ] A.breaks (3 ms)",
+                          "--- other: Timeout", "[ RUN      ] B.hangs", "waits"],
+                         failures.report(log))
+
+    def test_says_nothing_of_a_good_run(self):
+        self.assertEqual([], failures.report([" 1/1 Test  #1: a ....   Passed    0.01 sec"]))
 
 
 if __name__ == "__main__":
