@@ -2,18 +2,16 @@
 #include "cohort/rpc/client.h"
 
 #include <grpcpp/channel.h>
-#include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <condition_variable>
-#include <set>
 #include <utility>
-#include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/rpc/internal/grpc_parts.h"
+#include "cohort/rpc/internal/open_calls.h"
 #include "cohort/rpc/server.h"
 
 namespace cohort::internal::rpc {
@@ -27,7 +25,7 @@ constexpr int kMostReconnectMilliseconds = 1000;
 // The least that one attempt has, TLS included: a machine may be busy.
 constexpr int kConnectMilliseconds = 5000;
 
-grpc::ChannelArguments channel_arguments() {
+grpc::ChannelArguments channel_arguments(std::chrono::milliseconds quiet) {
   grpc::ChannelArguments out;
   out.SetMaxReceiveMessageSize(kMostMessageBytes);
   out.SetMaxSendMessageSize(kMostMessageBytes);
@@ -37,6 +35,10 @@ grpc::ChannelArguments channel_arguments() {
   out.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
   out.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
   out.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostReconnectMilliseconds);
+  // Pings while there are calls, and TCP_USER_TIMEOUT, which bounds a write without an end.
+  out.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(quiet.count()));
+  out.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(quiet.count()));
+  out.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
   return out;
 }
 
@@ -45,15 +47,7 @@ constexpr std::chrono::seconds kAskForLanes{5};
 }  // namespace
 
 struct RpcClient::Impl {
-  // gRPC reads and writes it until the call is over.
-  struct Call {
-    std::shared_ptr<grpc::ClientContext> context = std::make_shared<grpc::ClientContext>();
-    grpc::ByteBuffer request;
-    grpc::ByteBuffer answer;
-    std::string method;
-    Clock::time_point begun = Clock::now();
-    std::function<void(RpcResult)> done;
-  };
+  using Call = OpenCalls::Call;
 
   explicit Impl(RpcClientOptions given)
       : options(std::move(given)),
@@ -64,7 +58,10 @@ struct RpcClient::Impl {
               .ask = [this] { ask_for_lanes(); },
               .proof = [this] { return header(kLaneMethod); }}),
         stub(grpc::CreateCustomChannel(options.address, channel_credentials(options.security),
-                                       channel_arguments())) {
+                                       channel_arguments(options.most_silence))),
+        calls([this](const OpenCall& call, ErrorCode code, const std::string& what) {
+          return error_of(call, code, what);
+        }) {
     claims.job = options.security.job;
   }
 
@@ -77,23 +74,19 @@ struct RpcClient::Impl {
     return signer.header(mine, method);
   }
 
-  bool enter(const std::shared_ptr<Call>& call) {
-    const base::MutexLock lock(mutex);
-    if (!cancelled) open.insert(call);
-    return !cancelled;
-  }
-
-  void start(const std::shared_ptr<Call>& call) {
+  void start(const Call& call, std::chrono::milliseconds timeout) {
+    call->deadline = call->begun + timeout;
+    call->context->set_deadline(std::chrono::system_clock::now() + timeout);
     call->context->AddMetadata(kClaimsHeader, header(call->method));
-    if (!enter(call)) {
+    if (!calls.enter(call)) {
       return call->done({.error = error_of(*call, ErrorCode::kCancelled, "the client was ended")});
     }
-    Call& c = *call;
+    OpenCall& c = *call;
     stub.UnaryCall(c.context.get(), c.method, {}, &c.request, &c.answer,
                    [this, call](const grpc::Status& status) { finish(call, status); });
   }
 
-  void finish(const std::shared_ptr<Call>& call, const grpc::Status& status) {
+  void finish(const Call& call, const grpc::Status& status) {
     RpcResult result;
     if (status.ok()) {
       result.payload = from_grpc(call->answer);
@@ -101,72 +94,45 @@ struct RpcClient::Impl {
       const grpc::Status why = seen_from_here(status);
       result.error = error_of(*call, static_cast<ErrorCode>(why.error_code()), why.error_message());
     }
-    call->done(std::move(result));
-    call->done = nullptr;
-    // A context has a share of the channel, which no thread of gRPC's may be the last to drop.
-    std::shared_ptr<grpc::ClientContext> context;
-    {
-      const base::MutexLock lock(mutex);
-      context.swap(call->context);
-    }
-    context.reset();
-    // Last: whoever waits for the end of all calls goes on, and this client ends.
-    const base::MutexLock lock(mutex);
-    open.erase(call);
-    changed.notify_all();
+    calls.end(call, std::move(result));
   }
 
-  std::exception_ptr error_of(const Call& call, ErrorCode code, const std::string& what) const {
+  std::exception_ptr error_of(const OpenCall& call, ErrorCode code, const std::string& what) const {
     const std::string method = call.method.substr(std::char_traits<char>::length(kMethodPrefix));
     return call_error(server, method, call.begun, code, what);
   }
 
   void ask_for_lanes() {
-    auto call = std::make_shared<Call>();
+    auto call = std::make_shared<OpenCall>();
     call->method = std::string(kMethodPrefix) + kLaneMethod;
     call->request = to_grpc(Payload());
-    call->context->set_deadline(std::chrono::system_clock::now() + kAskForLanes);
     call->done = [this](const RpcResult& result) { door.told(result); };
-    start(call);
+    start(call, kAskForLanes);
   }
 
   // A call that was cancelled, but not by us, was cut off by a server that ends.
-  grpc::Status seen_from_here(const grpc::Status& status) {
-    const base::MutexLock lock(mutex);
+  grpc::Status seen_from_here(const grpc::Status& status) const {
     const bool by_grpc = status.error_message() == "CANCELLED";  // a handler's has a text
-    if (cancelled || !by_grpc || status.error_code() != grpc::StatusCode::CANCELLED) return status;
+    if (!by_grpc || status.error_code() != grpc::StatusCode::CANCELLED || calls.is_cancelled()) {
+      return status;
+    }
     return {grpc::StatusCode::UNAVAILABLE, "the server has ended"};
   }
 
   void cancel() {
     door.cancel();
-    std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
-    {
-      const base::MutexLock lock(mutex);
-      cancelled = true;
-      for (const auto& call : open) {
-        if (call->context) contexts.push_back(call->context);
-      }
-    }
-    for (const auto& context : contexts) context->TryCancel();
-  }
-
-  void wait_for_all() {
-    const base::MutexLock lock(mutex);
-    changed.wait(mutex, [this]() COHORT_REQUIRES(mutex) { return open.empty(); });
+    calls.cancel();
   }
 
   const RpcClientOptions options;
   const bool takes_lanes = options.lanes && lanes_are_allowed();
   ClaimsSigner signer;
   base::Mutex mutex;
-  std::condition_variable_any changed;
   RpcClaims claims COHORT_GUARDED_BY(mutex);
-  bool cancelled COHORT_GUARDED_BY(mutex) = false;
-  std::set<std::shared_ptr<Call>> open COHORT_GUARDED_BY(mutex);
   const CalledServer server;
   LaneDoor door;
   grpc::GenericStub stub;
+  OpenCalls calls;  // the last: calls use all of the above
 };
 
 RpcClient::RpcClient(RpcClientOptions options)
@@ -177,7 +143,7 @@ RpcClient::RpcClient(RpcClientOptions options)
 
 RpcClient::~RpcClient() {
   impl_->cancel();
-  impl_->wait_for_all();
+  impl_->calls.wait_for_all();
 }
 
 void RpcClient::cancel() { impl_->cancel(); }
@@ -206,13 +172,12 @@ bool RpcClient::has_lane() const { return impl_->door.is_open(); }
 
 void RpcClient::start(const std::string& method, Payload request, RpcCallOptions options,
                       std::function<void(RpcResult)> done) {
-  auto call = std::make_shared<Impl::Call>();
+  auto call = std::make_shared<OpenCall>();
   call->method = kMethodPrefix + method;
   call->request = to_grpc(request);
   call->done = std::move(done);
-  call->context->set_deadline(std::chrono::system_clock::now() + options.timeout);
   call->context->set_wait_for_ready(options.wait_for_server);
-  impl_->start(call);
+  impl_->start(call, options.timeout);
 }
 
 Payload RpcClient::call(const std::string& method, Payload request, RpcCallOptions options) {
@@ -229,7 +194,6 @@ Payload RpcClient::call(const std::string& method, Payload request, RpcCallOptio
     waiting->over = true;
     waiting->changed.notify_all();
   });
-  // gRPC ends every call at its deadline.
   const base::MutexLock lock(waiting->mutex);
   Waiting& w = *waiting;
   w.changed.wait(w.mutex, [&w]() COHORT_REQUIRES(w.mutex) { return w.over; });

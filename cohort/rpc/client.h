@@ -25,6 +25,8 @@ struct RpcClientOptions {
   RpcSecurity security = {};
   RpcClaims claims = {};  ///< `job` is the security's.
   bool lanes = true;      ///< Whether start_in_lane() may do it.
+  /// A server that acknowledges nothing for so long, nor takes what is sent, is cut off.
+  std::chrono::milliseconds most_silence = std::chrono::seconds(20);
 };
 
 struct RpcCallOptions {
@@ -46,6 +48,7 @@ class RpcClient {
   ///                             that cannot be read.
   explicit RpcClient(RpcClientOptions options);
   /// Cancels calls that are under way. Blocks: until they have ended; so not inside of a `done`.
+  /// Where a server stands still and does not read what was sent, that takes `most_silence`.
   virtual ~RpcClient();
   RpcClient(const RpcClient&) = delete;
   RpcClient& operator=(const RpcClient&) = delete;

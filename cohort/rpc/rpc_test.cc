@@ -17,6 +17,8 @@
 #include "cohort/base/sanitizers.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
+#include "cohort/rpc/stalled_link.h"
+#include "cohort/testing/comes_true.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
@@ -24,6 +26,7 @@ namespace cohort::internal::rpc {
 namespace {
 
 using base::ReservedPorts;
+using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::error_text;
@@ -209,6 +212,68 @@ TEST(Rpc, F8_GarbageAtThePortIsNobodysProblem) {
   }
   for (const int fd : sockets) ::close(fd);
   EXPECT_EQ(client.call("echo", Payload("still there")).text(), "still there");
+}
+
+// More than a socket takes: gRPC ends such a call when its bytes are written, which is never.
+Payload large_payload() {
+  const auto rows = std::make_shared<const std::vector<std::byte>>(32 << 20, std::byte{7});
+  Payload out;
+  out.append({.bytes = *rows, .owner = rows});
+  return out;
+}
+
+TEST(Rpc, CallsToAServerThatStandsStillEndInTime) {
+  RpcServer server({}, {{"echo", kEcho}});
+  StalledLink link(server.port());
+  RpcClient client(
+      {.address = link.address(), .server_name = "the store", .most_silence = hours(1)});
+  EXPECT_EQ(client.call("echo", Payload("hello")).text(), "hello");
+  link.stall();
+  run_with_deadline(seconds(60), [&] {
+    for (int i = 0; i < 2; ++i) {
+      const std::string text = error_text<DeadlineExceeded>(
+          [&] { client.call("echo", large_payload(), {.timeout = milliseconds(300)}); });
+      for (const char* part : {"the store (127.0.0.1:", "\"echo\"", " s)"}) {
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+      }
+    }
+  });
+  link.cut();
+  EXPECT_TRUE(testing::comes_true([&] {
+    try {
+      return client.call("echo", Payload("hello")).text() == "hello";
+    } catch (const Unavailable&) {  // the old connection's end
+      return false;
+    }
+  }));
+}
+
+TEST(Rpc, CallsToAServerThatStandsStillAreCancelled) {
+  RpcServer server({}, {{"echo", kEcho}});
+  StalledLink link(server.port());
+  RpcClient client({.address = link.address(), .most_silence = hours(1)});
+  EXPECT_EQ(client.call("echo", Payload("hello")).text(), "hello");
+  link.stall();
+  std::promise<std::exception_ptr> told;
+  client.start("echo", large_payload(), {.timeout = hours(1)},
+               [&told](RpcResult result) { told.set_value(result.error); });
+  client.cancel();
+  auto error = told.get_future();
+  ASSERT_EQ(error.wait_for(seconds(60)), std::future_status::ready);
+  testing::expect_error<Cancelled>({"\"echo\""}, [&] { std::rethrow_exception(error.get()); });
+  link.cut();  // else the client's end waits until the connection is given up
+}
+
+// TCP_USER_TIMEOUT: nobody waits for such a server forever.
+TEST(Rpc, TheEndOfAClientDoesNotWaitForAServerThatStandsStill) {
+  RpcServer server({}, {{"echo", kEcho}});
+  StalledLink link(server.port());
+  run_with_deadline(seconds(60), [&] {
+    RpcClient client({.address = link.address(), .most_silence = seconds(1)});
+    EXPECT_EQ(client.call("echo", Payload("hello")).text(), "hello");
+    link.stall();
+    client.start("echo", large_payload(), {.timeout = hours(1)}, [](RpcResult) {});
+  });
 }
 
 int64_t resident_bytes() {

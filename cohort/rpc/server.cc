@@ -185,6 +185,7 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
     // Connections without a call: strangers open them, and machines that are gone leave them.
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.idle_milliseconds);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfOne);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // clients look for us
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostHeaderBytes);
     server = builder.BuildAndStart();
     if (!server || port == 0) {
