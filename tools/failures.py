@@ -15,6 +15,8 @@ END = re.compile(r"^\d+% tests passed, ")
 CASE = re.compile(r"^\[ RUN      \] ")
 CASE_FAILED = re.compile(r"^\[  FAILED  \] .* \(\d+ ms\)$")
 CASE_OVER = re.compile(r"^\[       OK \] ")
+COMPLAINT = re.compile(r"^\S+:\d+: Failure$|C\+\+ exception|^Traceback|terminate called")
+COMPLAINT_LINES = 7
 MOST_LINES = 30
 MOST_COLUMNS = 240
 
@@ -34,6 +36,17 @@ def runs(lines):
         yield name, ended, output
 
 
+def told(case):
+    """The complaints of a case, each with what follows it, and the case's last lines."""
+    last = max(0, len(case) - MOST_LINES // 3)
+    near, left = set(range(last, len(case))), 0
+    for i, line in enumerate(case[:last]):
+        left = COMPLAINT_LINES if COMPLAINT.search(line) else left - 1
+        if left > 0:
+            near.add(i)
+    return [case[i] for i in sorted(near)][-MOST_LINES:]
+
+
 def reasons(output):
     """The lines of the failed cases; the last case, if it did not end; else the last lines."""
     out, case = [], None
@@ -43,7 +56,7 @@ def reasons(output):
         if case is not None:
             case.append(line)
         if CASE_FAILED.match(line) and case:
-            out += case[:1] + case[1:][-MOST_LINES:]
+            out += case[:1] + told(case[1:])
         if CASE_FAILED.match(line) or CASE_OVER.match(line):
             case = None
     if not out:

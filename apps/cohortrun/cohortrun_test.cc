@@ -66,6 +66,17 @@ TEST(Cohortrun, AllThatFailAreNamed) {
       << ran.text;
 }
 
+// As Cohort's programs end that have lost another worker, which may be seen to end later.
+TEST(Cohortrun, WhoHasLostAnotherIsNotTheCause) {
+  const Ran ran = run("--workers 2 -- sh -c '[ $RANK = 0 ] && exit 134; sleep 0.1; exit 1'");
+  EXPECT_EQ(ran.code, 1) << ran.text;
+  EXPECT_TRUE(
+      ran.has("cohortrun: worker 1 ended with exit code 1, then worker 0 ended with exit code 134; "
+              "exit code 1"))
+      << ran.text;
+  EXPECT_EQ(run("--workers 2 -- sh -c 'exit 134'").code, 134);
+}
+
 TEST(Cohortrun, OneThatIsKilledHasItsSignalsExitCode) {
   const Ran ran = run("--workers 2 -- sh -c '[ $RANK = 0 ] && kill -9 $$; sleep 1000'");
   EXPECT_EQ(ran.code, 137) << ran.text;

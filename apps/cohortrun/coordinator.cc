@@ -313,12 +313,22 @@ void Coordinator::check_time() {
   if (!any_alive && !any_left) finish_attempt();
 }
 
-// One that was killed did not do so because of the others.
+// How likely it is that the others are why it failed: they are not where a signal killed it, they
+// may be where it has ended itself, and 134 says that they are (cohort::exit_code_of).
+int is_because_of_others(const Failure& failure) {
+  constexpr int kBecauseOfOthers = 128 + SIGABRT;
+  if (failure.code == kBecauseOfOthers) return failure.killed ? 1 : 2;
+  return failure.killed ? 0 : 1;
+}
+
+// The first of those that have a reason of their own, in so far as it can be told: who has lost
+// another one often ends ahead of it.
 const Failure* Coordinator::cause() const {
-  const auto killed =
-      std::find_if(failed_.begin(), failed_.end(), [](const Failure& each) { return each.killed; });
-  if (killed != failed_.end()) return &*killed;
-  if (!failed_.empty()) return &failed_.front();
+  const auto first =
+      std::min_element(failed_.begin(), failed_.end(), [](const Failure& a, const Failure& b) {
+        return is_because_of_others(a) < is_because_of_others(b);
+      });
+  if (first != failed_.end()) return &*first;
   // Who fails when it is asked to end has a reason only if somebody else has asked.
   return later_ && user_signal_ != 0 ? &*later_ : nullptr;
 }
