@@ -18,6 +18,10 @@ OpenCalls::OpenCalls(ErrorOf error_of)
     : error_of_(std::move(error_of)), thread_([this] { tell_late_ones(); }) {}
 
 OpenCalls::~OpenCalls() {
+  if (!process_.is_ours()) {  // the thread is the parent's
+    static_cast<void>(new std::thread(std::move(thread_)));
+    return;
+  }
   {
     const base::MutexLock lock(mutex_);
     ends_ = true;
@@ -74,6 +78,7 @@ bool OpenCalls::is_cancelled() const {
 }
 
 void OpenCalls::wait_for_all() {
+  if (!process_.is_ours()) return;
   const base::MutexLock lock(mutex_);
   all_over_.wait(mutex_, [this]() COHORT_REQUIRES(mutex_) { return open_.empty(); });
 }

@@ -20,6 +20,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/mutex.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/rpc/lane.h"
 
 namespace cohort::internal::rpc {
@@ -72,6 +73,7 @@ class OpenCalls {
   std::vector<Late> next_late_ones();
   std::vector<Late> take_late_ones(Clock::time_point now) COHORT_REQUIRES(mutex_);
 
+  const base::ProcessMark process_;
   const ErrorOf error_of_;
   mutable base::Mutex mutex_;
   std::condition_variable_any all_over_;
