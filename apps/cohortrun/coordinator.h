@@ -30,8 +30,8 @@ struct JobSettings {
 
 /// Returns the exit code for all: 0, or that of the task that failed first (128 + the number of the
 /// signal that killed it), whose name and last lines go to standard error. "First" is one that a
-/// signal killed, then one whose exit code does not say that it has lost another (134). Parameter servers are
-/// ended when all others have ended. door: where nodes come in; null: all are there.
+/// signal killed, then one whose exit code does not say that it has lost another (134). Parameter
+/// servers are ended when all others have ended. door: where nodes come in; null: all are there.
 /// Blocks: until every task has ended. Errors: std::runtime_error if the system has no processes,
 ///         cores or ports, and if nodes do not come.
 int lead_job(const JobSettings& settings, std::vector<std::unique_ptr<Node>> nodes, Door* door,
