@@ -6,6 +6,7 @@
 //   MessageReader in("[store] ", out.str());  in.number();  in.text();  in.end();
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ class MessageWriter {
  public:
   void number(uint64_t value);
   void signed_number(int64_t value) { number(static_cast<uint64_t>(value)); }
+  /// With all its bits.
+  void float64(double value) { number(std::bit_cast<uint64_t>(value)); }
   void text(std::string_view value);
   const std::string& str() const { return bytes_; }
 
@@ -34,6 +37,7 @@ class MessageReader {
 
   uint64_t number();
   int64_t signed_number() { return static_cast<int64_t>(number()); }
+  double float64() { return std::bit_cast<double>(number()); }
   /// At most `most`; for what is counted or is one of few.
   uint64_t number_up_to(uint64_t most);
   std::string text();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -62,9 +61,9 @@ auto fields(MuonStep& s) { return std::tie(s.momentum, s.rate); }
 auto fields(MuonAdamStep& s) { return std::tie(s.alpha, s.beta_1, s.beta_2, s.epsilon); }
 auto fields(UpdateOptions& o) { return std::tie(o.gradient_scale, o.clip_value, o.weight_decay); }
 
-void put(rpc::MessageWriter& out, double x) { out.number(std::bit_cast<uint64_t>(x)); }
+void put(rpc::MessageWriter& out, double x) { out.float64(x); }
 void put(rpc::MessageWriter& out, bool x) { out.number(x ? 1 : 0); }
-void get(rpc::MessageReader& in, double& x) { x = std::bit_cast<double>(in.number()); }
+void get(rpc::MessageReader& in, double& x) { x = in.float64(); }
 void get(rpc::MessageReader& in, bool& x) { x = in.number_up_to(1) == 1; }
 
 // Of a header of so many: what stands behind it is aligned.

@@ -2,7 +2,6 @@
 //
 // Steps that look at a variable as a whole, on their way to the servers.
 #include <algorithm>
-#include <bit>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -65,8 +64,8 @@ variables::WholeSums read_sums(const rpc::Payload& payload) {
   const std::string text = data.header();
   rpc::MessageReader in(kStatistics, text);
   variables::WholeSums out;
-  out.value = std::bit_cast<double>(in.number());
-  out.update = std::bit_cast<double>(in.number());
+  out.value = in.float64();
+  out.update = in.float64();
   in.end();
   data.expect(0);
   return out;

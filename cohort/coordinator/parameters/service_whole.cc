@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A parameter server's slots, and steps that look at a variable as a whole.
-#include <bit>
 #include <vector>
 
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
@@ -55,8 +54,8 @@ rpc::Payload ParameterService::Impl::statistics(rpc::MessageReader& in, PayloadR
   const variables::WholeSums sums =
       parameter->sums(part.step, part.range, part.moves_columns, data);
   rpc::MessageWriter out;
-  out.number(std::bit_cast<uint64_t>(sums.value));
-  out.number(std::bit_cast<uint64_t>(sums.update));
+  out.float64(sums.value);
+  out.float64(sums.update);
   return message(out);
 }
 

@@ -5,7 +5,6 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -246,7 +245,7 @@ void StoredParameter::save(rpc::MessageWriter& out, rpc::Payload& numbers) {
   for (const auto& [name, set] : slots_) {
     out.text(name);
     out.number(set.initial.size());
-    for (const double number : set.initial) out.number(std::bit_cast<uint64_t>(number));
+    for (const double number : set.initial) out.float64(number);
     for (const variables::SlotForm& form : set.forms) write_form(out, form);
     for (const Tensor& slot : set.values) append_bytes(numbers, slot);
     set.pushed.save(out, numbers);
@@ -267,7 +266,7 @@ std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
   for (uint64_t left = in.number_up_to(kMostSlotSets); left > 0; --left) {
     SlotSet& set = out->slots_[in.text()];
     set.initial.resize(in.number_up_to(update_rules::kMaxSlots));
-    for (double& number : set.initial) number = std::bit_cast<double>(in.number());
+    for (double& number : set.initial) number = in.float64();
     for (std::size_t i = 0; i < set.initial.size(); ++i) {
       set.forms.push_back(read_form(in));
       check_form(set.forms.back(), out->rows_);

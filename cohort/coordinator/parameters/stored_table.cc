@@ -2,7 +2,6 @@
 #include "cohort/coordinator/parameters/stored_table.h"
 
 #include <algorithm>
-#include <bit>
 #include <span>
 #include <utility>
 
@@ -32,8 +31,8 @@ void write_table_options(rpc::MessageWriter& out, const variables::IdTableOption
   out.number(static_cast<uint64_t>(map.when_full));
   out.signed_number(map.steps_to_live.value_or(0));
   out.number(options.seed);
-  out.number(std::bit_cast<uint64_t>(options.minval));
-  out.number(std::bit_cast<uint64_t>(options.maxval));
+  out.float64(options.minval);
+  out.float64(options.maxval);
 }
 
 variables::IdTableOptions read_table_options(rpc::MessageReader& in) {
@@ -48,8 +47,8 @@ variables::IdTableOptions read_table_options(rpc::MessageReader& in) {
     map.steps_to_live = static_cast<int64_t>(steps);
   }
   out.seed = in.number();
-  out.minval = std::bit_cast<double>(in.number());
-  out.maxval = std::bit_cast<double>(in.number());
+  out.minval = in.float64();
+  out.maxval = in.float64();
   return out;
 }
 
