@@ -30,8 +30,9 @@ inline std::chrono::milliseconds start_delay(int worker) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-/// Pings in a row without an answer, behind which a server without copies is lost. Errors: as
-/// number_variable.
+/// Pings without an answer and functions that could not reach the server, since it has answered
+/// last: with so many a server without copies is lost. Errors: as number_variable. TF: counts
+/// functions alone.
 inline int failures_of_a_lost_server() {
   const double most = number_variable("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", 3);
   return most > 1 ? static_cast<int>(std::min(most, 1e9)) : 1;
