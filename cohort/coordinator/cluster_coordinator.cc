@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/internal/coordinated.h"
+#include "cohort/coordinator/internal/coordinator_core.h"
 #include "cohort/coordinator/internal/sent_dataset.h"
 
 namespace cohort {
@@ -42,16 +43,26 @@ ClusterCoordinator::ClusterCoordinator(const Strategy& strategy)
     : strategy_(strategy), core_(coordinated_of(strategy).coordinator()) {}
 
 std::shared_ptr<internal::coordinator::RemoteResult> ClusterCoordinator::put(
-    internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure,
-    const ScheduleOptions& options) {
+    internal::coordinator::AnyFunction function, Arguments arguments,
+    const ScheduleOptions& options, bool counts_once) {
+  auto closure = std::make_shared<internal::coordinator::Closure>();
   closure->function = internal::coordinator::registered_function(function, "[schedule] ").name;
   closure->result = std::make_shared<internal::coordinator::RemoteResult>();
+  closure->arguments = std::move(arguments.values);
+  closure->kept = std::move(arguments.kept);
+  closure->counts_once = counts_once;
   closure->is_step = options.is_step;
   if (!options.id.empty()) {
     closure->key =
         internal::coordinator::journal_key(options.id, closure->function, closure->arguments);
   }
   return internal::base::held(core_, "ClusterCoordinator", "schedule")->put(std::move(closure));
+}
+
+void ClusterCoordinator::join() { internal::base::held(core_, "ClusterCoordinator")->join(); }
+
+bool ClusterCoordinator::done() {
+  return internal::base::held(core_, "ClusterCoordinator")->done();
 }
 
 bool ClusterCoordinator::resumed() const { return coordinated_of(strategy_).is_resumed(); }
@@ -80,12 +91,12 @@ PerWorkerIterator ClusterCoordinator::make_iterator(const PerWorkerDataset& data
 }
 
 std::shared_ptr<internal::coordinator::ResourceHandle> ClusterCoordinator::add_resource(
-    internal::coordinator::AnyFunction fn, internal::coordinator::EncodedValues arguments,
-    std::vector<std::shared_ptr<const void>> kept) {
+    internal::coordinator::AnyFunction fn, Arguments arguments) {
   const std::string& name =
       internal::coordinator::registered_function(fn, "[create_per_worker_resource] ").name;
   return internal::base::held(core_, "ClusterCoordinator", "create_per_worker_resource")
-      ->add_resource({.function = name, .arguments = std::move(arguments)}, std::move(kept));
+      ->add_resource({.function = name, .arguments = std::move(arguments.values)},
+                     std::move(arguments.kept));
 }
 
 }  // namespace cohort

@@ -30,16 +30,16 @@
 
 #include "cohort/base/handle.h"
 #include "cohort/coordinator/function.h"
-#include "cohort/coordinator/internal/coordinator_core.h"
 #include "cohort/coordinator/internal/remote_result.h"
+#include "cohort/coordinator/internal/resource_handle.h"
 #include "cohort/strategy/distributed_dataset.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {
 
 namespace internal::coordinator {
-class ClusterConnection;
 struct CoordinatorAccess;
+class CoordinatorCore;
 }  // namespace internal::coordinator
 
 /// The future result of a scheduled function. Handle; the coordinator keeps the result from the end
@@ -145,10 +145,6 @@ void write_argument(ValueWriter& out, const A& argument) {
   }
 }
 
-}  // namespace internal::coordinator
-
-namespace internal::coordinator {
-
 template <class T>
 inline constexpr bool is_remote_v = false;
 template <class T>
@@ -233,7 +229,7 @@ class ClusterCoordinator {
                   "[schedule] what makes a resource or dataset belongs to "
                   "create_per_worker_resource or create_per_worker_dataset");
     return RemoteValue<R>(put(reinterpret_cast<internal::coordinator::AnyFunction>(f),
-                              make_closure<P...>(args...), options));
+                              arguments_of<P...>(args...), options, /*counts_once=*/false));
   }
   /// As schedule(), for a function whose changes of the strategy's variables, optimizers' slots and
   /// SavedIterators' positions are applied once, however often it is run, and not at all if it
@@ -261,10 +257,8 @@ class ClusterCoordinator {
     static_assert(!internal::coordinator::makes_resource_v<R>,
                   "[schedule_exactly_once] what makes a resource or dataset belongs to "
                   "create_per_worker_resource or create_per_worker_dataset");
-    internal::coordinator::ClosurePtr closure = make_closure<P...>(args...);
-    closure->counts_once = true;
-    return RemoteValue<R>(
-        put(reinterpret_cast<internal::coordinator::AnyFunction>(f), std::move(closure), options));
+    return RemoteValue<R>(put(reinterpret_cast<internal::coordinator::AnyFunction>(f),
+                              arguments_of<P...>(args...), options, /*counts_once=*/true));
   }
   /// Whether this is the program of before, started again: its variables have the values that they
   /// had, and functions with ids are found. Else variables are new: restore the last checkpoint.
@@ -276,9 +270,9 @@ class ClusterCoordinator {
   void forget_finished();
   /// Blocks: until all scheduled functions have ended. Errors: the first error of one of them; the
   /// next call does not throw it again.
-  void join() { internal::base::held(core_, "ClusterCoordinator")->join(); }
+  void join();
   /// Whether all scheduled functions have ended. Errors: as join(); blocks only if there is one.
-  bool done() { return internal::base::held(core_, "ClusterCoordinator")->done(); }
+  bool done();
   /// As RemoteValue::get; of a vector, map, pair or tuple, also within each other, the same with
   /// values in their places, and with what is no RemoteValue as it is.
   template <class T>
@@ -292,8 +286,8 @@ class ClusterCoordinator {
   template <class... P>
   PerWorkerDataset create_per_worker_dataset(data::Dataset (*fn)(P...),
                                              const std::remove_cvref_t<P>&... args) {
-    return PerWorkerDataset(
-        make<P...>(reinterpret_cast<internal::coordinator::AnyFunction>(fn), args...));
+    return PerWorkerDataset(add_resource(reinterpret_cast<internal::coordinator::AnyFunction>(fn),
+                                         arguments_of<P...>(args...)));
   }
   /// The same of a function that is told which of the workers' pipelines it makes:
   /// Dataset make_data(const InputContext& context) { return numbers().shard(
@@ -304,9 +298,8 @@ class ClusterCoordinator {
     internal::coordinator::ValueWriter out;
     internal::coordinator::write_context(out, std::nullopt);
     (internal::coordinator::write_argument<P>(out, args), ...);
-    std::vector<std::shared_ptr<const void>> kept = out.kept();
     return PerWorkerDataset(add_resource(reinterpret_cast<internal::coordinator::AnyFunction>(fn),
-                                         std::move(out).finish(), std::move(kept)));
+                                         Arguments(std::move(out))));
   }
   /// The pipeline's elements, read here, once and now; each worker has all of them, in this order,
   /// in every pass. For small data: what is large, endless or shuffled anew a registered function
@@ -323,8 +316,8 @@ class ClusterCoordinator {
   template <class T, class... P>
   PerWorkerValues<T> create_per_worker_resource(std::shared_ptr<T> (*fn)(P...),
                                                 const std::remove_cvref_t<P>&... args) {
-    return PerWorkerValues<T>(
-        make<P...>(reinterpret_cast<internal::coordinator::AnyFunction>(fn), args...));
+    return PerWorkerValues<T>(add_resource(reinterpret_cast<internal::coordinator::AnyFunction>(fn),
+                                           arguments_of<P...>(args...)));
   }
 
   Strategy strategy() const { return strategy_; }
@@ -335,29 +328,24 @@ class ClusterCoordinator {
                      std::shared_ptr<internal::coordinator::CoordinatorCore> core)
       : strategy_(std::move(strategy)), core_(std::move(core)) {}
 
+  /// What a function is given, and what has to live until it has been run.
+  struct Arguments {
+    explicit Arguments(internal::coordinator::ValueWriter out)
+        : kept(out.kept()), values(std::move(out).finish()) {}
+    std::vector<std::shared_ptr<const void>> kept;
+    internal::coordinator::EncodedValues values;
+  };
   template <class... P, class... A>
-  static internal::coordinator::ClosurePtr make_closure(const A&... args) {
-    auto closure = std::make_shared<internal::coordinator::Closure>();
+  static Arguments arguments_of(const A&... args) {
     internal::coordinator::ValueWriter out;
     (internal::coordinator::write_argument<P>(out, args), ...);
-    closure->kept = out.kept();
-    closure->arguments = std::move(out).finish();
-    return closure;
+    return Arguments(std::move(out));
   }
   std::shared_ptr<internal::coordinator::RemoteResult> put(
-      internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure,
-      const ScheduleOptions& options);
-  template <class... P>
-  std::shared_ptr<internal::coordinator::ResourceHandle> make(
-      internal::coordinator::AnyFunction fn, const std::remove_cvref_t<P>&... args) {
-    internal::coordinator::ValueWriter out;
-    (internal::coordinator::write_argument<P>(out, args), ...);
-    std::vector<std::shared_ptr<const void>> kept = out.kept();
-    return add_resource(fn, std::move(out).finish(), std::move(kept));
-  }
+      internal::coordinator::AnyFunction function, Arguments arguments,
+      const ScheduleOptions& options, bool counts_once);
   std::shared_ptr<internal::coordinator::ResourceHandle> add_resource(
-      internal::coordinator::AnyFunction fn, internal::coordinator::EncodedValues arguments,
-      std::vector<std::shared_ptr<const void>> kept);
+      internal::coordinator::AnyFunction fn, Arguments arguments);
 
   Strategy strategy_;
   std::shared_ptr<internal::coordinator::CoordinatorCore> core_;

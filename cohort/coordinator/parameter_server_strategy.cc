@@ -17,6 +17,7 @@
 #include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/internal/coordinated.h"
 #include "cohort/coordinator/internal/journal.h"
+#include "cohort/coordinator/internal/parameter_server_place.h"
 #include "cohort/coordinator/internal/worker_place.h"
 #include "cohort/coordinator/parameters/group_client.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"

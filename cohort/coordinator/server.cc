@@ -9,9 +9,9 @@
 
 #include "cohort/base/check.h"
 #include "cohort/cluster/store/store_server.h"
+#include "cohort/coordinator/internal/parameter_server_place.h"
 #include "cohort/coordinator/internal/task_service.h"
 #include "cohort/coordinator/internal/worker_service.h"
-#include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
 #include "cohort/coordinator/parameters/replica_host.h"
 #include "cohort/rpc/server.h"

@@ -9,7 +9,7 @@
 #include "cohort/base/failpoint.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
-#include "cohort/coordinator/parameter_server_strategy.h"
+#include "cohort/coordinator/internal/parameter_server_place.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/fit_position.h"
 #include "cohort/keras/internal/layer_call.h"

@@ -12,7 +12,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/base/scope_exit.h"
 #include "cohort/collectives/worker_collectives.h"
-#include "cohort/coordinator/parameter_server_strategy.h"
+#include "cohort/coordinator/internal/parameter_server_place.h"
 #include "cohort/keras/fit_position.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"

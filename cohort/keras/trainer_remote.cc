@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/coordinator/internal/parameter_server_place.h"
 #include "cohort/coordinator/internal/sync_pushes.h"
-#include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/keras/remote_steps.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/keras/trainer_fit.h"

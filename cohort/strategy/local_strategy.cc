@@ -16,9 +16,11 @@
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/memory.h"
+#include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/thread_state.h"
 #include "cohort/variables/local_variables.h"
+#include "cohort/variables/step_undo.h"
 
 namespace cohort::internal::strategy {
 namespace {
@@ -130,8 +132,8 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
       options_(checked(std::move(options))),
       layout_(layout_of(options_)),
       others_(layout_.workers() > 1 ? options_.communicator.get() : nullptr),
-      group_(group_options(options_)),
-      undo_(static_cast<std::size_t>(group_.size())),
+      group_(std::make_unique<runtime::ReplicaGroup>(group_options(options_))),
+      undo_(static_cast<std::size_t>(group_->size())),
       ops_(options_.cross_device_ops ? options_.cross_device_ops
                                      : std::make_shared<ReductionToOneDevice>()) {
   if (options_.is_default) {
@@ -140,12 +142,12 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
   }
   if (layout_.workers() > 1 && options_.own_random_numbers) seeds_.emplace(layout_.local());
   runtime::install_caching_allocator();
-  runtime::note_replica_threads(group_.intra_op_threads());
+  runtime::note_replica_threads(group_->intra_op_threads());
   variables::LocalVariablesOptions variables{
       .devices = options_.devices,
       .schedule = variables::UpdateSchedule::kPull,
       .cross_device_ops = options_.cross_device_ops,
-      .group = &group_,
+      .group = group_.get(),
       .worker = layout_.worker(),
       .workers = layout_.workers(),
       .parameter_device = options_.parameter_device,
@@ -156,12 +158,14 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
       .owner = description()};
   if (options_.parameter_device) variables.placement = variables::ParameterPlacement::kCentral;
   if (!options_.cross_device_ops) {
-    variables.schedule = choose_schedule(group_, are_gpus(options_.devices));
+    variables.schedule = choose_schedule(*group_, are_gpus(options_.devices));
   }
   const auto made = std::make_shared<variables::LocalVariables>(std::move(variables));
   variables_ = made;
-  if (group_.size() > 1 && wants_checked_copies(options_)) watched_ = made;
+  if (group_->size() > 1 && wants_checked_copies(options_)) watched_ = made;
 }
+
+LocalStrategy::~LocalStrategy() = default;
 
 const std::shared_ptr<LocalStrategy>& LocalStrategy::default_instance() {
   // Never destroyed: programs may call get_strategy() while statics die.
@@ -205,11 +209,11 @@ void LocalStrategy::run_with_others(base::FunctionRef<void(int)> body) {
     // What replicas count without meeting may differ between workers after a failure of any of
     // them.
     if (std::exchange(generation_, others_->generation()) != others_->generation()) {
-      group_.note_failed_run();
+      group_->note_failed_run();
     }
     run_here(replica_body);
   };
-  others_->take_turn("strategy.run", run, &group_);
+  others_->take_turn("strategy.run", run, group_.get());
 }
 
 // LibTorch's error says how much of its own is in use, and nothing of what Cohort holds.
@@ -235,10 +239,10 @@ void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
   context.layout = layout_;
   context.workers = others_;
   make_current(context);
-  if (group_.size() == 1) {
+  if (group_->size() == 1) {
     variables::StepUndo undo;  // several threads may be in here
     context.undo = &undo;
-    group_.run(
+    group_->run(
         context, [&](runtime::ThreadContext&) { run_replica(0, body); },
         [&](bool failed) {
           if (failed) undo.roll_back();
@@ -246,7 +250,7 @@ void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
     return;
   }
   const ThreadState state;
-  group_.run(
+  group_->run(
       context,
       [&](runtime::ThreadContext& here) {
         std::optional<AdoptedThreadState> adopted;

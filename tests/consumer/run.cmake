@@ -27,6 +27,9 @@ foreach(private cohort/runtime/wait_word.h cohort/collectives/transport.h cohort
   endif()
 endforeach()
 
+run("the check of installed headers" "${PYTHON}" -B "${source}/tests/consumer/headers.py"
+  "${prefix}/include")
+
 # An installed file that names the build or the source folder works on this machine only.
 file(GLOB_RECURSE files "${prefix}/*.cmake" "${prefix}/*.h")
 if(NOT files)

@@ -20,8 +20,8 @@ struct CoordinatorAccess {
     ValueWriter out;
     write_context(out, context);
     write(out);
-    auto kept = out.kept();
-    return PerWorkerDataset(coordinator.add_resource(fn, std::move(out).finish(), std::move(kept)));
+    return PerWorkerDataset(
+        coordinator.add_resource(fn, ClusterCoordinator::Arguments(std::move(out))));
   }
 };
 

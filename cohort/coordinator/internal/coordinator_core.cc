@@ -417,11 +417,6 @@ struct CoordinatorCore::Impl {
   Watchdog watchdog;
 };
 
-std::vector<uint64_t> DroppedResources::take() {
-  const base::MutexLock lock(mutex_);
-  return std::exchange(ids_, {});
-}
-
 CoordinatorCore::CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
                                  std::shared_ptr<ParameterServers> servers,
                                  std::shared_ptr<Journal> journal, CoordinatorSettings settings)

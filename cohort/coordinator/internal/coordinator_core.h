@@ -11,6 +11,7 @@
 
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/internal/closure_queue.h"
+#include "cohort/coordinator/internal/resource_handle.h"
 #include "cohort/coordinator/internal/run_messages.h"
 
 namespace cohort::internal::coordinator {
@@ -38,21 +39,6 @@ class DroppedResources {
  private:
   base::Mutex mutex_;
   std::vector<uint64_t> ids_ COHORT_GUARDED_BY(mutex_);
-};
-
-/// A share in what each worker has its own of. It is let go everywhere after the last one.
-class ResourceHandle {
- public:
-  ResourceHandle(std::shared_ptr<DroppedResources> dropped, uint64_t id)
-      : dropped_(std::move(dropped)), id_(id) {}
-  ~ResourceHandle() { dropped_->add(id_); }
-  ResourceHandle(const ResourceHandle&) = delete;
-  ResourceHandle& operator=(const ResourceHandle&) = delete;
-  uint64_t id() const { return id_; }
-
- private:
-  const std::shared_ptr<DroppedResources> dropped_;
-  const uint64_t id_;
 };
 
 /// Threads: thread-safe.

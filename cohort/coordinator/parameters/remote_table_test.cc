@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/parameters/test_groups.h"
 #include "cohort/coordinator/parameters/test_servers.h"
 #include "cohort/coordinator/parameters/test_tables.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/coordinator/internal/cluster_connection.h"
-#include "cohort/coordinator/parameter_server_strategy.h"
+#include "cohort/coordinator/internal/parameter_server_place.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
 #include "cohort/rpc/test_lanes.h"

@@ -10,13 +10,15 @@
 #include <vector>
 
 #include "cohort/runtime/random.h"
-#include "cohort/runtime/replica_group.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variables/parameter_store.h"
-#include "cohort/variables/step_undo.h"
 
+namespace cohort::internal::runtime {
+class ReplicaGroup;
+}  // namespace cohort::internal::runtime
 namespace cohort::internal::variables {
 class LocalVariables;
+class StepUndo;
 }  // namespace cohort::internal::variables
 
 namespace cohort::internal::strategy {
@@ -54,6 +56,7 @@ class LocalStrategy : public StrategyExtended {
  public:
   /// Errors: as MirroredStrategy.
   explicit LocalStrategy(LocalStrategyOptions options);
+  ~LocalStrategy() override;
   /// One replica and plain variables; what is current outside of every scope.
   static const std::shared_ptr<LocalStrategy>& default_instance();
 
@@ -88,7 +91,7 @@ class LocalStrategy : public StrategyExtended {
   uint64_t generation_ = 0;                  // of the last run; guarded by the communicator's turn
   // Where there are several workers: none may shift what another draws in the same process.
   std::optional<runtime::RandomSeeds> seeds_;
-  runtime::ReplicaGroup group_;
+  const std::unique_ptr<runtime::ReplicaGroup> group_;
   std::vector<variables::StepUndo> undo_;  // of each replica, where there are several
   std::shared_ptr<CrossDeviceOps> ops_;
   std::shared_ptr<variables::ParameterStore> variables_;
