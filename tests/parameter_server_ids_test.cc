@@ -10,6 +10,7 @@
 
 #include "cohort/cohort.h"
 #include "cohort/coordinator/test_cluster.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -136,6 +137,21 @@ TEST(ParameterServerIds, WorkersTrainWithDataOfTheirOwn) {
   const Tensor out = model.predict(looked_up(), {.verbose = kQuiet});
   EXPECT_EQ(users.table().size(), size);
   EXPECT_LT((out - truth()).square().mean().item<double>(), history["loss"].front());
+}
+
+// Its slots on the servers go by the numbers of rows.
+TEST(ParameterServerIds, OptimizersOfWholeVariablesRefuseATableThatIsMadeLater) {
+  const IdsJob job(1, 2);
+  const auto scope = job.strategy.scope();
+  const Variable rows(ones({80, 4}), {.name = "rows"});
+  const Lamb lamb({.learning_rate = 0.1});
+  lamb.build({rows});
+  lamb.apply_gradients({{ones({80, 4}), rows}});
+  const DynamicTable table(rows, {});
+  testing::expect_error<Unimplemented>(
+      {"[lamb]", "slots of its own class", "DynamicTable", "\"rows\""}, [&] {
+        lamb.apply_gradients({{ones({80, 4}), rows}});
+      });
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ std::shared_ptr<DynamicTable::Impl> DynamicTable::Impl::make(const Variable& row
                                                              const DynamicTableOptions& options) {
   constexpr const char* kWhat = "[dynamic_table] ";
   internal::variables::ParameterStore& store = internal::variables::store_of(kWhat, rows);
-  if (auto* const ids = dynamic_cast<internal::variables::IdTableStore*>(&store)) {
+  if (internal::variables::IdTableStore* const ids = store.id_tables()) {
     return std::make_shared<Stored>(rows, options, *ids, kWhat);
   }
   auto here = std::make_shared<Here>(rows, options);
@@ -92,10 +92,9 @@ int64_t DynamicTable::Impl::most_saved() const {
 }
 
 void DynamicTable::Impl::warn_when_full() const {
-  const bool is_shared_out = dynamic_cast<const Stored*>(this) != nullptr;
   COHORT_LOG(kWarning, "[dynamic_table] all ", id_options_.map.capacity, " rows of ",
              internal::variables::label(rows_.impl()),
-             is_shared_out ? ", or of the server that an id belongs to," : "",
+             is_shared_out() ? ", or of the server that an id belongs to," : "",
              options_.when_full == WhenFull::kRefuse
                  ? " are taken, and when_full is to refuse: "
                  : " were looked up since the last update, and stay until the next one: ",

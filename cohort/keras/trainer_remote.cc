@@ -7,11 +7,11 @@
 
 #include "cohort/base/check.h"
 #include "cohort/coordinator/internal/parameter_server_place.h"
-#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/keras/remote_steps.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/keras/trainer_fit.h"
 #include "cohort/keras/worker_model.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort::keras::internal {
 
@@ -29,6 +29,14 @@ void Trainer::check_callbacks(const std::vector<keras::Callback>& callbacks) con
                      ") that wants to be told of each: use hooks of epochs");
   }
 }
+
+namespace {
+
+void complete_updates(const Variable& iterations) {
+  cohort::internal::variables::store_of("[fit] ", iterations).complete_updates(iterations);
+}
+
+}  // namespace
 
 // Workers get the config of a model that is built, so that its weights are there before any step.
 // Data that does not say its shape shows a batch.
@@ -80,8 +88,7 @@ bool Trainer::train_epoch_on_workers(Fit& fit, int epoch) {
     }
     if (remote_->is_idle()) {
       // Nothing is under way: what is saved now is whole. And a schedule's rate shows as it is.
-      if (any)
-        cohort::internal::coordinator::complete_updates(compiled_->options.optimizer.iterations());
+      if (any) complete_updates(compiled_->options.optimizer.iterations());
       if (any) compiled_->options.optimizer.iterations().value();
       if (any) show_position(fit, FitMoment::kStepsEnd);
       if (!more || stops) return any;

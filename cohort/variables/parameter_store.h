@@ -20,8 +20,11 @@ class SavingGroup;
 }  // namespace cohort::internal::checkpoint
 namespace cohort::internal::variables {
 
+class IdTableStore;
+struct SlotForm;
 class Updater;
 struct UpdaterOptions;
+class WholeUpdater;
 
 /// Makes the variables of a strategy and what updates them. Threads: thread-safe.
 class ParameterStore : public VariableCreator {
@@ -30,6 +33,12 @@ class ParameterStore : public VariableCreator {
   ///         or a dtype that it cannot update.
   virtual std::shared_ptr<Updater> make_updater(std::vector<Variable> variables,
                                                 UpdaterOptions options) = 0;
+  /// The same for steps that look at variables as a whole (whole_step.h), with slots of these forms
+  /// for each of them. Null: the optimizer itself steps by the variables' values, which are here.
+  /// Errors: as make_updater().
+  virtual std::shared_ptr<WholeUpdater> make_whole_updater(
+      std::vector<Variable> variables, const std::string& optimizer,
+      std::vector<std::vector<SlotForm>> forms);
   /// The replicas that the variables are for. Default: one.
   virtual ReplicaLayout layout() const { return {}; }
   /// False where updates would have to go to other workers that cannot be reached.
@@ -37,6 +46,19 @@ class ParameterStore : public VariableCreator {
   /// True where other processes keep the parameters, and may write them at any time: a variable's
   /// leaf has what this process has read last.
   virtual bool is_remote() const { return false; }
+  /// Whether others make one update of several pushes for the variable, and count it
+  /// (Updater::count_in): an optimizer does not count its updates itself then.
+  virtual bool aggregates_pushes(const Variable& /*variable*/) const { return false; }
+  /// Nobody pushes now, and pushes that wait shall not meet what is pushed from here on: they are
+  /// an update, with the mean of so many. Where none wait it changes nothing. Blocks: until that is
+  /// done. `iterations`: those of an optimizer that this process has built.
+  virtual void complete_updates(const Variable& /*iterations*/) {}
+  /// Before an operation that writes variables and reads behind it. `what`: as in texts, "use_ema".
+  /// Errors: Unimplemented where what this thread writes is done later: it would read what was.
+  virtual void check_reads_behind_writes(const std::string& /*operation*/,
+                                         const std::string& /*what*/) const {}
+  /// The tables whose ids and rows are not in this process; null: rows have numbers.
+  virtual IdTableStore* id_tables() { return nullptr; }
   /// Rows of the variable will belong to one thing after another, such as the ids of a table that
   /// grows: see renew_rows(). `why`: who asks, for error texts.
   /// Errors: Unimplemented where rows cannot be renewed; FailedPrecondition if they are already

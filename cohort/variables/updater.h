@@ -72,6 +72,11 @@ class Updater {
   virtual void apply_own(const Gradients& gradients, const update_rules::Rule& rule,
                          double weight_decay = 0) = 0;
 
+  /// From here on `iterations`, an int64 of one number, counts each update that others make of what
+  /// several pushes bring (ParameterStore::aggregates_pushes). Where they do not it changes
+  /// nothing: the optimizer counts.
+  virtual void count_in(const Variable& /*iterations*/) {}
+
   virtual const std::vector<Variable>& variables() const = 0;
   virtual int slot_count() const = 0;
   /// A slot's value in the variable's shape; a copy, of replica 0's. Cross-replica. With several

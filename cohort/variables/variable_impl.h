@@ -14,6 +14,9 @@
 #include "cohort/variables/leaf.h"
 #include "cohort/variables/variable.h"
 
+namespace cohort::internal::coordinator {
+class RemoteVariable;
+}  // namespace cohort::internal::coordinator
 namespace cohort::internal::variables {
 
 class LocalImpl;
@@ -74,6 +77,8 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   /// The variable as one whose leaves are components in this process's memory (component.h); null
   /// for all other kinds.
   virtual LocalImpl* local() { return nullptr; }
+  /// The variable as one that parameter servers keep, or a shard of one; null for all other kinds.
+  virtual coordinator::RemoteVariable* remote() { return nullptr; }
 
   int64_t numel() const { return numel_; }
   /// Which strategy's store made this: the identity that mixing errors compare. Null for what

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cohort/variables/parameter_store.h"
+
 namespace cohort::internal::variables {
 namespace {
 
@@ -132,6 +134,11 @@ Tensor moved(const Tensor& slot, const Tensor& towards, double share) {
 
 double mean_of_rows(const Tensor& rows) {
   return rows.sum(kFloat64).item<double>() / static_cast<double>(rows.numel());
+}
+
+std::shared_ptr<WholeUpdater> ParameterStore::make_whole_updater(
+    std::vector<Variable>, const std::string&, std::vector<std::vector<SlotForm>>) {
+  return nullptr;
 }
 
 }  // namespace cohort::internal::variables

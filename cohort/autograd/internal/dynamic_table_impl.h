@@ -43,6 +43,8 @@ class DynamicTable::Impl {
   /// Shapes: as the ids that were given, and a row's.
   Tensor shaped(const Tensor& found, const Tensor& ids) const;
   void warn_when_full() const;
+  /// Whether each of several keepers has some of the rows, and gives those alone to ids.
+  virtual bool is_shared_out() const { return false; }
   /// Of ids without a row. Shapes: [ids, row...].
   Tensor rows_of_unknown(std::span<const int64_t> ids) const;
 

@@ -20,6 +20,8 @@ class DynamicTable::Impl::Stored final : public DynamicTable::Impl {
   void restore(const internal::variables::IdMapState& state) override;
 
  private:
+  bool is_shared_out() const override { return true; }
+
   const std::shared_ptr<internal::variables::IdTable> table_;
   internal::base::Mutex mutex_;
   int64_t updates_ COHORT_GUARDED_BY(mutex_) = -1;  // when this process's step began

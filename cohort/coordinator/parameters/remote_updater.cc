@@ -37,10 +37,9 @@ RemoteUpdater::RemoteUpdater(std::shared_ptr<RemoteVariables> store,
       slots_(store_->take_slots_name(options_.name)) {
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     const variables::VariableImpl& v = variables_[i].impl();
-    COHORT_CHECK_ARG(
-        dynamic_cast<const RemoteVariable*>(&v) != nullptr && v.store() == store_.get(),
-        "[optimizer] expected variables of ", store_->owner(), ", got ", variables::label(v),
-        " of ", variables::owner_of(v));
+    COHORT_CHECK_ARG(variables_[i].impl().remote() != nullptr && v.store() == store_.get(),
+                     "[optimizer] expected variables of ", store_->owner(), ", got ",
+                     variables::label(v), " of ", variables::owner_of(v));
     const variables::VariableImpl::Description& d = v.description();
     COHORT_CHECK_ARG(d.trainable, "[optimizer] expected trainable variables, got ",
                      variables::label(v));
@@ -227,7 +226,7 @@ void RemoteUpdater::count_push() {
 
 void RemoteUpdater::count_in(const Variable& iterations) {
   if (!store_->options().sync_pushes.is_on()) return;
-  const auto* const remote = dynamic_cast<const RemoteVariable*>(&iterations.impl());
+  const RemoteVariable* const remote = iterations.impl().remote();
   COHORT_CHECK_ARG(
       remote != nullptr && remote->handle().dtype == kInt64 && remote->handle().shape.empty(),
       "[optimizer.build] expected a count of updates on the parameter servers, got ",
@@ -236,23 +235,6 @@ void RemoteUpdater::count_in(const Variable& iterations) {
   std::vector<ParameterHandle> updated;
   for (std::size_t i = 0; i < variables_.size(); ++i) updated.push_back(this->remote(i).handle());
   updates_ = store_->follow_updates(remote->handle(), std::move(updated), slots_);
-}
-
-bool aggregates_pushes(const Variable& variable) {
-  const auto* const remote = dynamic_cast<const RemoteVariable*>(&variable.impl());
-  const auto* const store =
-      remote == nullptr ? nullptr : dynamic_cast<const RemoteVariables*>(remote->store());
-  return store != nullptr && store->options().sync_pushes.is_on();
-}
-
-void complete_updates(const Variable& iterations) {
-  const auto* const remote = dynamic_cast<const RemoteVariable*>(&iterations.impl());
-  if (remote == nullptr || !aggregates_pushes(iterations)) return;
-  static_cast<RemoteVariables*>(remote->store())->complete_updates(remote->handle());
-}
-
-void count_updates_in(variables::Updater& updater, const Variable& iterations) {
-  if (auto* const remote = dynamic_cast<RemoteUpdater*>(&updater)) remote->count_in(iterations);
 }
 
 Tensor RemoteUpdater::slot(std::size_t variable, int slot) const {

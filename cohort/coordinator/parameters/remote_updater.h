@@ -36,8 +36,7 @@ class RemoteUpdater final : public variables::Updater {
     apply(gradients, rule, weight_decay);
   }
 
-  /// count_updates_in().
-  void count_in(const Variable& iterations);
+  void count_in(const Variable& iterations) override;
 
   const std::vector<Variable>& variables() const override { return variables_; }
   int slot_count() const override { return static_cast<int>(options_.slot_initial.size()); }

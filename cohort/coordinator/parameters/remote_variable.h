@@ -42,6 +42,7 @@ class RemoteVariable final : public variables::VariableImpl {
   Variable container() override;
   const void* identity() const override;
   variables::Leaf& leaf() override { return leaf_.leaf(); }
+  RemoteVariable* remote() override { return this; }
 
   const ParameterHandle& handle() const { return handle_; }
   /// Somebody of this process has changed what the servers have.

@@ -11,6 +11,8 @@
 #include "cohort/coordinator/parameters/remote_table.h"
 #include "cohort/coordinator/parameters/remote_updater.h"
 #include "cohort/coordinator/parameters/remote_variable.h"
+#include "cohort/coordinator/parameters/remote_whole.h"
+#include "cohort/coordinator/parameters/transaction.h"
 
 namespace cohort::internal::coordinator {
 namespace {
@@ -60,7 +62,7 @@ std::shared_ptr<variables::VariableImpl> RemoteVariables::create_beside(
 }
 
 std::shared_ptr<variables::VariableCreator> RemoteVariables::beside(const Variable& variable) {
-  const auto* remote = dynamic_cast<const RemoteVariable*>(&variable.impl());
+  const RemoteVariable* const remote = variable.impl().remote();
   COHORT_CHECK_ARG(remote != nullptr, "[strategy.colocate_vars_with] expected a variable that the ",
                    "parameter servers keep, got ", variables::label(variable.impl()));
   return std::make_shared<BesideCreator>(shared_from_this(),
@@ -192,14 +194,21 @@ std::shared_ptr<variables::Updater> RemoteVariables::make_updater(
                                          std::move(options));
 }
 
+std::shared_ptr<variables::WholeUpdater> RemoteVariables::make_whole_updater(
+    std::vector<Variable> variables, const std::string& optimizer,
+    std::vector<std::vector<variables::SlotForm>> forms) {
+  return std::make_shared<RemoteWhole>(shared_from_this(), std::move(variables), optimizer,
+                                       std::move(forms));
+}
+
 bool RemoteVariables::renews_rows(const Variable& variable) const {
-  const auto* const remote = dynamic_cast<const RemoteVariable*>(&variable.impl());
+  const RemoteVariable* const remote = variable.impl().remote();
   return remote != nullptr && remote->table() != nullptr;
 }
 
 std::shared_ptr<variables::IdTable> RemoteVariables::table_of(
     const Variable& rows, const variables::IdTableOptions& options, const char* why) {
-  auto* const remote = dynamic_cast<RemoteVariable*>(&rows.impl());
+  RemoteVariable* const remote = rows.impl().remote();
   if (remote == nullptr || rows.impl().container() != rows) {
     throw Unimplemented(str_cat(why,
                                 "expected a variable that parameter servers keep, as a whole, ",
@@ -275,7 +284,18 @@ void RemoteVariables::see_updates() {
   }
 }
 
-void RemoteVariables::complete_updates(const ParameterHandle& counter) {
+void RemoteVariables::check_reads_behind_writes(const std::string& operation,
+                                                const std::string& what) const {
+  if (Transaction::current() == nullptr) return;
+  throw Unimplemented(str_cat("[", operation, "] expected no ", what,
+                              " in a function that schedule_exactly_once runs: what that writes is "
+                              "done when it has ended, and ",
+                              what, " would read what was there before; use schedule()"));
+}
+
+void RemoteVariables::complete_updates(const Variable& iterations) {
+  if (!aggregates_pushes(iterations)) return;
+  const ParameterHandle& counter = iterations.impl().remote()->handle();
   for (const auto& each : followed()) {
     const ParameterHandle& its = each->counter;
     if (its.name != counter.name || its.generation != counter.generation) continue;

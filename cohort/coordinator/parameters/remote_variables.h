@@ -66,8 +66,21 @@ class RemoteVariables final : public variables::ParameterStore,
   ///         other than float32, float64, float16 and bfloat16; Unimplemented as the text says.
   std::shared_ptr<variables::Updater> make_updater(std::vector<Variable> variables,
                                                    variables::UpdaterOptions options) override;
+  /// The same; Unimplemented with sync_replicas, where nobody has the sum of the gradients to take
+  /// statistics of.
+  std::shared_ptr<variables::WholeUpdater> make_whole_updater(
+      std::vector<Variable> variables, const std::string& optimizer,
+      std::vector<std::vector<variables::SlotForm>> forms) override;
   std::string owner() const override { return options_.owner; }
   bool is_remote() const override { return true; }
+  bool aggregates_pushes(const Variable& variable) const override {
+    return options_.sync_pushes.is_on() && variable.impl().remote() != nullptr;
+  }
+  void complete_updates(const Variable& iterations) override;
+  /// Errors: Unimplemented where this thread has a Transaction (transaction.h).
+  void check_reads_behind_writes(const std::string& operation,
+                                 const std::string& what) const override;
+  variables::IdTableStore* id_tables() override { return this; }
   bool renews_rows(const Variable& variable) const override;
   /// Errors: Unimplemented with sync_replicas, and for variables that are a process's own.
   std::shared_ptr<variables::IdTable> table_of(const Variable& rows,
@@ -99,8 +112,6 @@ class RemoteVariables final : public variables::ParameterStore,
   std::shared_ptr<SeenUpdates> follow_updates(const ParameterHandle& counter,
                                               std::vector<ParameterHandle> variables,
                                               std::string slots);
-  /// Of those that are followed: pushes that wait are an update.
-  void complete_updates(const ParameterHandle& counter);
 
   /// Under which an optimizer's slots are kept: in the coordinator one that no living one has.
   std::string take_slots_name(const std::string& optimizer);

@@ -16,11 +16,10 @@ namespace {
 constexpr const char* kBuild = "[optimizer.build] ";
 constexpr const char* kApply = "[optimizer.apply_gradients] ";
 
-void check_variable(const Variable& variable) {
-  const variables::VariableImpl& v = variable.impl();
-  COHORT_CHECK_ARG(dynamic_cast<const RemoteVariable*>(&v) != nullptr, kBuild,
-                   "expected variables of parameter servers, got ", variables::label(v), " of ",
-                   variables::owner_of(v));
+void check_variable(const RemoteVariables& store, const Variable& variable) {
+  variables::VariableImpl& v = variable.impl();
+  COHORT_CHECK_ARG(v.remote() != nullptr && v.store() == &store, kBuild, "expected variables of ",
+                   store.owner(), ", got ", variables::label(v), " of ", variables::owner_of(v));
   COHORT_CHECK_ARG(v.description().trainable, kBuild, "expected trainable variables, got ",
                    variables::label(v));
   COHORT_CHECK_ARG(variables::is_trained(v.description().dtype), kBuild,
@@ -28,28 +27,25 @@ void check_variable(const Variable& variable) {
                    variables::label(v), " of ", dtype_name(v.description().dtype));
 }
 
-std::shared_ptr<RemoteVariables> store_of(const std::vector<Variable>& variables,
-                                          const std::string& optimizer) {
-  COHORT_CHECK_ARG(!variables.empty(), kBuild, "expected at least one variable, got none");
-  for (const Variable& each : variables) check_variable(each);
-  auto& store = static_cast<RemoteVariables&>(*variables[0].impl().store());
-  if (store.options().sync_pushes.is_on()) {
-    throw Unimplemented(
-        str_cat("[", optimizer, "] expected an optimizer whose rule goes element by element with ",
-                "sync_replicas, got one that looks at variables as a whole: it would need ",
-                "statistics of the mean of gradients, which only servers have; use Adam or another "
-                "one, or leave sync_replicas out"));
-  }
-  return store.shared_from_this();
+std::vector<Variable> checked(const RemoteVariables& store, std::vector<Variable> variables,
+                              const std::string& optimizer) {
+  for (const Variable& each : variables) check_variable(store, each);
+  if (!store.options().sync_pushes.is_on()) return variables;
+  throw Unimplemented(
+      str_cat("[", optimizer, "] expected an optimizer whose rule goes element by element with ",
+              "sync_replicas, got one that looks at variables as a whole: it would need ",
+              "statistics of the mean of gradients, which only servers have; use Adam or another ",
+              "one, or leave sync_replicas out"));
 }
 
 }  // namespace
 
-RemoteWhole::RemoteWhole(std::vector<Variable> variables, const std::string& optimizer,
+RemoteWhole::RemoteWhole(std::shared_ptr<RemoteVariables> store, std::vector<Variable> variables,
+                         const std::string& optimizer,
                          std::vector<std::vector<variables::SlotForm>> forms)
-    : variables_(std::move(variables)),
+    : store_(std::move(store)),
+      variables_(checked(*store_, std::move(variables), optimizer)),
       forms_(std::move(forms)),
-      store_(store_of(variables_, optimizer)),
       slots_(store_->take_slots_name(optimizer)) {
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     store_->servers().make_slots(remote(i).handle(), slots_,

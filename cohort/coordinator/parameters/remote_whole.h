@@ -10,7 +10,7 @@
 
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/variables/variable.h"
-#include "cohort/variables/whole_step.h"
+#include "cohort/variables/whole_updater.h"
 
 namespace cohort::internal::coordinator {
 
@@ -23,38 +23,25 @@ class RemoteVariables;
 /// and the second one is a change as all others, which has all its numbers, is done once, and is in
 /// the log of copies. Of a shard it is one step to all who read it, up to 4 MiB.
 /// Threads: as RemoteUpdater.
-class RemoteWhole {
+class RemoteWhole final : public variables::WholeUpdater {
  public:
-  /// Errors: as RemoteVariables::make_updater; Unimplemented with sync_replicas, where nobody has
-  ///         the sum of the gradients to take statistics of.
-  RemoteWhole(std::vector<Variable> variables, const std::string& optimizer,
-              std::vector<std::vector<variables::SlotForm>> forms);
-  ~RemoteWhole();
-  RemoteWhole(const RemoteWhole&) = delete;
-  RemoteWhole& operator=(const RemoteWhole&) = delete;
+  /// Errors: as RemoteVariables::make_whole_updater.
+  RemoteWhole(std::shared_ptr<RemoteVariables> store, std::vector<Variable> variables,
+              const std::string& optimizer, std::vector<std::vector<variables::SlotForm>> forms);
+  ~RemoteWhole() override;
 
-  struct Part {
-    std::size_t variable = 0;
-    variables::WholeRule rule = {};
-    double weight_decay = 0;
-    variables::WholeGradient by = {};
-  };
-  /// Of each variable at most one. Blocks: until all servers have applied them. Errors:
-  /// InvalidArgument for a gradient of another shape; what a server says.
-  void apply(std::vector<Part> parts);
-  /// First slots of these variables, asked for at once.
-  std::vector<Tensor> first_slots(const std::vector<std::size_t>& variables);
-  /// Of one that each shard has, the first one's.
-  Tensor slot(std::size_t variable, std::size_t slot);
-  void set_slot(std::size_t variable, std::size_t slot, const Tensor& value);
+  void apply(std::vector<Part> parts) override;
+  std::vector<Tensor> first_slots(const std::vector<std::size_t>& variables) override;
+  Tensor slot(std::size_t variable, std::size_t slot) override;
+  void set_slot(std::size_t variable, std::size_t slot, const Tensor& value) override;
 
  private:
   RemoteVariable& remote(std::size_t variable) const;
   ParameterHandle slot_handle(std::size_t variable, std::size_t slot) const;
 
+  const std::shared_ptr<RemoteVariables> store_;
   const std::vector<Variable> variables_;
   const std::vector<std::vector<variables::SlotForm>> forms_;
-  const std::shared_ptr<RemoteVariables> store_;
   const std::string slots_;
 };
 

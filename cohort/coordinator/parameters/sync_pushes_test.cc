@@ -37,7 +37,7 @@ struct SyncWorker {
     if (update_rules::uses_slot(rule, 0)) slots = {0};
     updater = variables::store_of("[test] ", w)
                   .make_updater({w}, {.name = "descent", .slot_initial = slots});
-    count_updates_in(*updater, iterations);
+    updater->count_in(iterations);
   }
   void push(const Gradient& gradient) const { updater->apply(Gradients({{gradient, w}}), rule); }
   /// Another function begins.
@@ -152,7 +152,7 @@ TEST_F(SyncPushesOnServers, AVariableWithoutAGradientWaitsByItself) {
   const Variable iterations(zeros({}, kInt64), {.name = "iteration", .trainable = false});
   const auto updater =
       variables::store_of("[test] ", often).make_updater({often, seldom}, {.name = "descent"});
-  count_updates_in(*updater, iterations);
+  updater->count_in(iterations);
   for (int push = 0; push < 6; ++push) {
     Gradients gradients({{ones({1}), often}});
     if (push % 3 == 2) gradients = Gradients({{ones({1}), often}, {ones({1}), seldom}});
@@ -170,7 +170,7 @@ TEST_F(SyncPushesOnServers, TheNextOptimizerOfANameBeginsWithNothing) {
   for (int again = 0; again < 3; ++again) {
     const Variable iterations(zeros({}, kInt64), {.name = "iteration", .trainable = false});
     const auto updater = variables::store_of("[test] ", w).make_updater({w}, {.name = "descent"});
-    count_updates_in(*updater, iterations);
+    updater->count_in(iterations);
     updater->apply(Gradients({{ones({1}), w}}), update_rules::SgdStep{1});
   }
   EXPECT_EQ(to_vector<float>(w.value()), Numbers{0}) << "each has had one push";
@@ -232,10 +232,10 @@ TEST_F(SyncPushesOnServers, ThatWaitAreAnUpdateWhenNoMoreCome) {
   const SyncWorker a(servers_, 0, {3, 1}, fixed_shards_partitioner(2));
   const SyncWorker b(servers_, 1, {3, 1}, fixed_shards_partitioner(2));
   a.push(rows_of({2}, {4}, 3));
-  complete_updates(b.iterations);
+  variables::store_of("[test] ", b.w).complete_updates(b.iterations);
   EXPECT_EQ(a.value(), (Numbers{0, 0, -4}));
   EXPECT_EQ(a.updates(), 1);
-  complete_updates(b.iterations);
+  variables::store_of("[test] ", b.w).complete_updates(b.iterations);
   EXPECT_EQ(a.updates(), 1) << "nothing waits";
   a.begin();
   b.begin();
@@ -270,7 +270,7 @@ struct PairWorker {
     y = Variable(zeros({y_size}), {.name = "y"});
     iterations = Variable(zeros({}, kInt64), {.name = "iteration", .trainable = false});
     updater = variables::store_of("[test] ", x).make_updater({x, y}, {.name = "descent"});
-    count_updates_in(*updater, iterations);
+    updater->count_in(iterations);
   }
   void push(const Gradients& gradients) const {
     updater->apply(gradients, update_rules::SgdStep{1});
@@ -365,7 +365,7 @@ TEST_F(SyncPushesOnServers, OfMoreThanAMessageAreRefused) {
 TEST(SyncPushes, AreOffUnlessAskedFor) {
   const TestServers servers(1);
   const SyncWorker a(servers, 0);
-  EXPECT_FALSE(aggregates_pushes(a.w));
+  EXPECT_FALSE(variables::store_of("[test] ", a.w).aggregates_pushes(a.w));
   a.push(of({1, 1}));
   EXPECT_EQ(a.value(), (Numbers{-1, -1}));
 }

@@ -25,14 +25,6 @@ Transaction::Transaction(uint64_t closure, uint64_t attempt)
 Transaction::~Transaction() { t_transaction = before_; }
 Transaction* Transaction::current() { return t_transaction; }
 
-void refuse_reads_behind_writes(const std::string& operation, const std::string& what) {
-  if (Transaction::current() == nullptr) return;
-  throw Unimplemented(str_cat("[", operation, "] expected no ", what,
-                              " in a function that schedule_exactly_once runs: what that writes is "
-                              "done when it has ended, and ",
-                              what, " would read what was there before; use schedule()"));
-}
-
 WithoutTransaction::WithoutTransaction() : before_(std::exchange(t_transaction, nullptr)) {}
 WithoutTransaction::~WithoutTransaction() { t_transaction = before_; }
 

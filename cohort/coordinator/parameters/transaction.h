@@ -55,10 +55,6 @@ class [[nodiscard]] Transaction {
   uint64_t acknowledged_ = 0;
 };
 
-/// Before an operation that writes variables on servers and reads behind it. `what`: as in texts,
-/// "use_ema". Errors: Unimplemented where this thread has a Transaction: it would read what was.
-void refuse_reads_behind_writes(const std::string& operation, const std::string& what);
-
 /// While it lives, this thread changes things at once: variables are made, which is done once
 /// anyway.
 class [[nodiscard]] WithoutTransaction {

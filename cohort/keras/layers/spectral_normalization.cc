@@ -8,7 +8,6 @@
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
-#include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/variables/parameter_store.h"
 #include "cohort/variables/step_undo.h"
@@ -63,9 +62,8 @@ std::vector<Variable> SpectralNormalizationLayer::stored_weights() const {
 }
 
 void SpectralNormalizationLayer::normalize() {
-  if (cohort::internal::variables::store_of("[spectral_normalization] ", kernel_).is_remote()) {
-    cohort::internal::coordinator::refuse_reads_behind_writes(name(), "SpectralNormalization");
-  }
+  cohort::internal::variables::store_of("[spectral_normalization] ", kernel_)
+      .check_reads_behind_writes(name(), "SpectralNormalization");
   const cohort::internal::autograd::BelowAutograd below;
   const internal::ComputeType as_kept(std::nullopt);  // under mixed policies, too
   const Tensor kernel = kernel_.value();

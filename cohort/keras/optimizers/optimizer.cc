@@ -10,8 +10,6 @@
 #include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/coordinator/internal/sync_pushes.h"
-#include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/keras/optimizers/internal/gradient_accumulator.h"
 #include "cohort/keras/optimizers/internal/host_numbers.h"
 #include "cohort/keras/optimizers/internal/rows_stay.h"
@@ -30,6 +28,7 @@ using cohort::internal::runtime::Brought;
 using cohort::internal::runtime::refuse_recording;
 using cohort::internal::runtime::ReplicaGroup;
 using cohort::internal::runtime::StepRecording;
+using cohort::internal::variables::store_of;
 using cohort::internal::variables::VariableImpl;
 
 namespace {
@@ -37,8 +36,7 @@ namespace {
 // In the strategy that `like` belongs to, whatever scope the caller is in.
 Variable make_beside(const Variable& like, const InitialValue& initial,
                      const VariableOptions& options) {
-  return Variable(
-      cohort::internal::variables::store_of("[optimizer.build] ", like).create(initial, options));
+  return Variable(store_of("[optimizer.build] ", like).create(initial, options));
 }
 
 // A rate below 0 climbs the loss.
@@ -156,7 +154,7 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   index_.clear();
   components_.clear();
   constrained_.clear();
-  const auto& store = cohort::internal::variables::store_of("[optimizer.build] ", trained_.front());
+  const auto& store = store_of("[optimizer.build] ", trained_.front());
   is_remote_ = store.is_remote();
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     index_[&trained_[i].impl()] = i;
@@ -354,7 +352,8 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
     // Both read behind the update.
     const char* const what = options_.use_ema ? "use_ema" : "constraints";
     if (options_.use_ema || !constrained_.empty()) {
-      cohort::internal::coordinator::refuse_reads_behind_writes("optimizer.apply_gradients", what);
+      store_of("[optimizer.apply_gradients] ", trained_.front())
+          .check_reads_behind_writes("optimizer.apply_gradients", what);
     }
     calls_.value();  // as all workers have counted
   }
@@ -390,7 +389,8 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
 void OptimizerBase::count_call() {
   if (is_remote_) {
     // Else the servers count what they have made.
-    if (!cohort::internal::coordinator::aggregates_pushes(calls_)) calls_.assign_add(1);
+    const auto& store = store_of("[optimizer.apply_gradients] ", calls_);
+    if (!store.aggregates_pushes(calls_)) calls_.assign_add(1);
   } else if (StepRecording* const recording = StepRecording::current()) {
     recording->after([this] { ++calls(); });
   } else {

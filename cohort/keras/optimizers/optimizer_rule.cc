@@ -8,7 +8,6 @@
 
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
-#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/keras/optimizers/internal/rows_stay.h"
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/reductions/local_reduce.h"
@@ -16,6 +15,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/runtime/step_recording.h"
+#include "cohort/variables/parameter_store.h"
 #include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -23,6 +23,7 @@ namespace cohort::keras {
 
 using cohort::internal::runtime::Brought;
 using cohort::internal::runtime::ReplicaGroup;
+using cohort::internal::variables::store_of;
 
 namespace {
 
@@ -82,7 +83,7 @@ void sum_over_workers(cohort::internal::collectives::Communicator& workers,
 }
 
 void refuse_aggregates(const std::string& name, const Variable& variable) {
-  if (!cohort::internal::coordinator::aggregates_pushes(variable)) return;
+  if (!store_of("[optimizer.build] ", variable).aggregates_pushes(variable)) return;
   throw Unimplemented(
       str_cat("[", name, "] expected an optimizer whose rule servers apply with sync_replicas, ",
               "got one with a rule of its own, which workers compute; use another one of keras"));

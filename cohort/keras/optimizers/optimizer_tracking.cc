@@ -5,18 +5,19 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/keras/optimizers/optimizer.h"
+#include "cohort/variables/parameter_store.h"
 #include "cohort/variables/tracked_variable.h"
 
 namespace cohort::keras {
 
+using cohort::internal::variables::store_of;
 using cohort::internal::variables::tracked_variable;
 
 // Each process would overwrite what the others keep.
 void OptimizerBase::check_remote() const {
-  if (is_remote_ && cohort::internal::coordinator::aggregates_pushes(trained_.front())) {
+  if (store_of("[optimizer.build] ", trained_.front()).aggregates_pushes(trained_.front())) {
     const char* other = nullptr;
     if (options_.use_ema) other = "use_ema";
     if (options_.gradient_accumulation_steps > 1) other = "gradient_accumulation_steps";

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "cohort/base/check.h"
-#include "cohort/coordinator/parameters/remote_whole.h"
 #include "cohort/keras/optimizers/internal/classes.h"
 #include "cohort/keras/optimizers/internal/option_checks.h"
 #include "cohort/keras/optimizers/internal/rows_stay.h"
@@ -16,12 +15,14 @@
 #include "cohort/variables/parameter_store.h"
 #include "cohort/variables/variable_impl.h"
 #include "cohort/variables/whole_step.h"
+#include "cohort/variables/whole_updater.h"
 
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::coordinator::RemoteWhole;
 using namespace cohort::internal::variables;  // NOLINT(google-build-using-namespace): the steps
+
+constexpr const char* kOwnSlots = "slots of its own class";
 
 /// What surrounds the rules of this file: clipping, weight decay, slots.
 template <class C>
@@ -86,9 +87,11 @@ class WholeVariableOptimizer : public OptimizerBase {
     for (std::size_t i = 0; i < variables.size(); ++i) {
       forms.push_back(slot_forms(rule_of(i, 0, 1), variables[i].shape()));
     }
-    if (store_of("[optimizer.build] ", variables.front()).is_remote()) {
-      return build_remote(variables, forms);
-    }
+    internal::check_rows_stay(name(), variables, kOwnSlots);
+    remote_ = store_of("[optimizer.build] ", variables.front())
+                  .make_whole_updater(std::vector<Variable>(variables.begin(), variables.end()),
+                                      name(), forms);
+    if (remote_ != nullptr) return make_remote_slots(variables, forms);
     for (std::size_t i = 0; i < variables.size(); ++i) {
       std::vector<Variable>& slots = slots_.emplace_back();
       for (std::size_t s = 0; s < forms[i].size(); ++s) {
@@ -99,6 +102,7 @@ class WholeVariableOptimizer : public OptimizerBase {
   }
   void apply(const Gradients& gradients, const ApplyOptions& options) final {
     if (remote_ == nullptr) return OptimizerBase::apply(gradients, options);
+    internal::check_rows_stay(name(), trained(), kOwnSlots);  // a table may be of after build()
     std::vector<Tensor> all(trained().size());
     for (const GradientAndVariable& pair : gradients) {
       if (!pair.gradient.has_value()) continue;
@@ -158,11 +162,8 @@ class WholeVariableOptimizer : public OptimizerBase {
     return g;
   }
 
-  void build_remote(std::span<const Variable> variables,
-                    const std::vector<std::vector<SlotForm>>& forms) {
-    internal::check_rows_stay(name(), variables, "slots of its own class");
-    remote_ = std::make_shared<RemoteWhole>(
-        std::vector<Variable>(variables.begin(), variables.end()), name(), forms);
+  void make_remote_slots(std::span<const Variable> variables,
+                         const std::vector<std::vector<SlotForm>>& forms) {
     for (std::size_t i = 0; i < variables.size(); ++i) {
       for (std::size_t s = 0; s < forms[i].size(); ++s) {
         const Variable slot = internal::state_variable(
@@ -180,7 +181,7 @@ class WholeVariableOptimizer : public OptimizerBase {
   // Undefined: no gradient.
   void push(const std::vector<Tensor>& gradients) {
     const double rate = learning_rate();
-    std::vector<RemoteWhole::Part> parts;
+    std::vector<WholeUpdater::Part> parts;
     std::vector<std::size_t> asked;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
@@ -201,7 +202,7 @@ class WholeVariableOptimizer : public OptimizerBase {
   const std::vector<const char*> slot_names_;
   std::vector<std::vector<Variable>> slots_;  // of each variable; on servers remote_ has them
   std::vector<Scale> scales_;                 // of the gradients of a step, each replica's own
-  std::shared_ptr<RemoteWhole> remote_;
+  std::shared_ptr<WholeUpdater> remote_;
   std::vector<SlotVariable> remote_slots_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "cohort/coordinator/internal/sync_pushes.h"
 #include "cohort/keras/optimizers/internal/option_checks.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/variables/parameter_store.h"
@@ -49,7 +48,7 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
   updater_ = cohort::internal::variables::store_of("[optimizer.build] ", variables.front())
                  .make_updater(std::vector<Variable>(variables.begin(), variables.end()),
                                std::move(options));
-  cohort::internal::coordinator::count_updates_in(*updater_, iterations());
+  updater_->count_in(iterations());
   slot_variables_.clear();
   for (std::size_t v = 0; v < variables.size(); ++v) {
     for (int s = 0; s < updater_->slot_count(); ++s) {
