@@ -35,17 +35,16 @@ class OverSsh : public ::testing::Test {
 };
 
 TEST_F(OverSsh, TasksAreStartedOnEachHostInItsSlots) {
-  const Ran ran =
-      run_there("127.0.0.2 slots=2  # the first\n\nme@127.0.0.3:1\n127.0.0.4\n",
-                "--chief --workers 2 --port-base 22000 -- sh -c 'echo $RANK $LOCAL_RANK "
-                "$LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_ADDR; "
-                "echo \"$TF_CONFIG\"; pwd >&2'");
+  const Ran ran = run_there("127.0.0.2 slots=2  # the first\n\nme@127.0.0.3:1\n127.0.0.4\n",
+                            "--chief --workers 2 --port-base 9300 -- sh -c 'echo $RANK $LOCAL_RANK "
+                            "$LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_ADDR; "
+                            "echo \"$TF_CONFIG\"; pwd >&2'");
   EXPECT_EQ(ran.code, 0) << ran.text;
   EXPECT_TRUE(ran.has("[chief 0] 0 0 2 0 2 127.0.0.2")) << ran.text;
   EXPECT_TRUE(ran.has("[worker 0] 1 1 2 0 2 127.0.0.2")) << ran.text;
   EXPECT_TRUE(ran.has("[worker 1] 2 0 1 1 2 127.0.0.2")) << ran.text;
-  EXPECT_TRUE(ran.has(R"([worker 1] {"cluster": {"chief": ["127.0.0.2:22000"], "worker": )"
-                      R"(["127.0.0.2:22001", "127.0.0.3:22000"]}, )"
+  EXPECT_TRUE(ran.has(R"([worker 1] {"cluster": {"chief": ["127.0.0.2:9300"], "worker": )"
+                      R"(["127.0.0.2:9301", "127.0.0.3:9300"]}, )"
                       R"("task": {"type": "worker", "index": 1}})"))
       << ran.text;
   EXPECT_TRUE(ran.has("[worker 1] " + std::filesystem::current_path().string())) << ran.text;
@@ -227,9 +226,9 @@ TEST_F(AmongNodes, ANodeThatComesBackTakesPartInTheNextAttempt) {
 TEST_F(AmongNodes, ANodeOfAnotherJobIsRefusedAndOneThatDoesNotComeIsCounted) {
   const Ran ran =
       run_shell(str_cat(node("--node-rank 1 --rdzv-id theirs", "echo started"), "& ",
-                        node("--node-rank 0 --rdzv-id ours --rdzv-timeout 3", "echo started"),
+                        node("--node-rank 0 --rdzv-id ours --rdzv-timeout 6", "echo started"),
                         "; echo head $?; wait $!; echo other $?"));
-  EXPECT_TRUE(ran.says("expected 2 nodes within 3 s (--rdzv-timeout), got 1")) << ran.text;
+  EXPECT_TRUE(ran.says("expected 2 nodes within 6 s (--rdzv-timeout), got 1")) << ran.text;
   EXPECT_TRUE(ran.says("expected a node of job \"ours\"")) << ran.text;
   EXPECT_TRUE(ran.has("head 1")) << ran.text;
   EXPECT_TRUE(ran.has("other 1")) << ran.text;
@@ -239,7 +238,7 @@ TEST_F(AmongNodes, ANodeOfAnotherJobIsRefusedAndOneThatDoesNotComeIsCounted) {
 TEST_F(AmongNodes, AnotherNumberOfNodesIsRefused) {
   const Ran ran = run_shell(str_cat(COHORTRUN, " --nnodes 3 --rdzv-endpoint 127.0.0.1:", port_,
                                     " --node-rank 1 -- echo started & ",
-                                    node("--node-rank 0 --rdzv-timeout 3", "echo started"),
+                                    node("--node-rank 0 --rdzv-timeout 6", "echo started"),
                                     "; echo head $?; wait $!; echo other $?"));
   EXPECT_TRUE(ran.says("expected --nnodes 2, as the first node has it, got 3")) << ran.text;
   EXPECT_TRUE(ran.has("head 1") && ran.has("other 1")) << ran.text;

@@ -56,11 +56,10 @@ TEST(CohortrunSecurity, F3_EachAttemptHasATokenOfItsOwnInAFileThatIsGoneAtTheEnd
 TEST(CohortrunSecurity, SecretsOfOneThatWasKilledAreGoneWithTheNextStart) {
   Folder folder;
   const std::string at = folder.path();
-  const Ran killed = run_shell(
-      str_cat(COHORTRUN, " --workers 1 -- sh -c 'echo $COHORT_JOB_TOKEN_FILE > ", at,
-              "/left; kill -9 $PPID'; echo code $?; test -s $(cat ", at, "/left) && echo is left"));
-  EXPECT_TRUE(killed.has("code 137")) << killed.text;
-  ASSERT_TRUE(killed.has("is left")) << killed.text;
+  const Ran killed =
+      run_shell(str_cat(COHORTRUN, " --workers 1 -- sh -c 'echo $COHORT_JOB_TOKEN_FILE > ", at,
+                        "/left; kill -9 $PPID'; echo code $?"));
+  EXPECT_TRUE(killed.has("code 137")) << killed.text;  // any other cohortrun may have cleaned up
   // One that goes on meanwhile.
   const Ran next = run_shell(str_cat(
       COHORTRUN, " --workers 1 --prefix none -- sh -c 'echo $COHORT_JOB_TOKEN_FILE > ", at,
@@ -141,7 +140,7 @@ class NodesWithSecrets : public ::testing::Test {
                    rank, " ", more, " -- sh -c 'echo rank $RANK; cat $COHORT_JOB_TOKEN_FILE >&2'");
   }
   Ran run_both(const std::string& first, const std::string& second) const {
-    return run_shell(str_cat(node(1, second), "& ", node(0, first, "--rdzv-timeout 3"),
+    return run_shell(str_cat(node(1, second), "& ", node(0, first, "--rdzv-timeout 6"),
                              "; echo head $?; wait $!; echo other $?"));
   }
   const int port_ = cohort::testing::free_ports(1)[0];

@@ -15,13 +15,13 @@ using cohortrun::testing::run_shell;
 
 TEST(Cohortrun, GivesEachProcessItsTaskAndPrefixesItsLines) {
   const Ran ran =
-      run("--workers 2 --chief --evaluator --port-base 20000 -- sh -c "
+      run("--workers 2 --chief --evaluator --port-base 9100 -- sh -c "
           "'echo $RANK of $WORLD_SIZE; echo \"$TF_CONFIG\" >&2'");
   EXPECT_EQ(ran.code, 0) << ran.text;
   const auto line = [](const char* who, const char* task) {
     return cohort::str_cat(
-        "[", who, R"(] {"cluster": {"chief": ["localhost:20000"], "worker": ["localhost:20001", )",
-        R"("localhost:20002"], "evaluator": ["localhost:20003"]}, "task": {"type": )", task, "}}");
+        "[", who, R"(] {"cluster": {"chief": ["localhost:9100"], "worker": ["localhost:9101", )",
+        R"("localhost:9102"], "evaluator": ["localhost:9103"]}, "task": {"type": )", task, "}}");
   };
   EXPECT_TRUE(ran.has("[chief 0] 0 of 3")) << ran.text;
   EXPECT_TRUE(ran.has("[worker 1] 2 of 3")) << ran.text;
@@ -196,7 +196,7 @@ TEST(Cohortrun, ParameterServersAreEndedAfterTheWorkers) {
   const Folder folder;
   const std::string up = folder.path() + "/up";
   const Ran ran =
-      run("--workers 2 --ps 1 --port-base 21000 -- sh -c "
+      run("--workers 2 --ps 1 --port-base 9200 -- sh -c "
           "'case \"$TF_CONFIG\" in *\\\"type\\\":\\ \\\"ps*) echo server $RANK; > " +
           up + "; exec sleep 1000;; esac; while [ ! -e " + up +
           " ]; do sleep 0.01; done; echo worker'");

@@ -22,7 +22,7 @@ using cohort::str_cat;
 
 // Between the first failure and SIGTERM: the others notice by themselves, and say so, if they are
 // given a moment.
-constexpr std::chrono::seconds kMoment{1};
+constexpr std::chrono::seconds kMoment{2};
 // Of a task whose node is gone: as if it had hung up.
 constexpr int kLostCode = 128 + SIGHUP;
 constexpr std::size_t kMostNamed = 8;

@@ -37,7 +37,7 @@ struct FlightRecords : testing::FolderTest {
 // G5: one rank does not come to the third meeting.
 TEST_F(FlightRecords, G5_SayWhatEachRankWasIn) {
   ::setenv("COHORT_FLIGHT_RECORDER", path("").c_str(), 1);
-  TestJob job(Carrier::kTcp, 3, {.timeout = milliseconds(500)});
+  TestJob job(Carrier::kTcp, 3, {.timeout = milliseconds(1500)});
   run_with_deadline(kLimit, [&] {
     const auto errors = job.try_run([&](Communicator& mine) {
       mine.take_turn("[test.step] ", [&] {

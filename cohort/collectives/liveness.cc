@@ -20,8 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A good end is told, if the store answers at once.
-constexpr milliseconds kGoodbyeWithin{500};
+// A good end is told, if the store answers soon.
+constexpr milliseconds kGoodbyeWithin{2000};
 // Beyond a lease, within which who does not answer is out.
 constexpr milliseconds kStoreAnswersWithin{1000};
 // How long who keeps the store stays behind its goodbye: a heartbeat that was under way asks again.

@@ -315,8 +315,10 @@ std::shared_ptr<Lane> LaneDoor::open(const LaneOffer& offer, milliseconds most) 
   try {
     made = Lane::open(offer, options_.server, options_.proof(), most);
   } catch (const Error& e) {
-    // It has too many, perhaps one that is about to end.
-    if (e.code() == ErrorCode::kResourceExhausted) pause = kAskAgain;
+    // It has too many, perhaps one that is about to end; or it is busy.
+    const bool may_have_one =
+        e.code() == ErrorCode::kResourceExhausted || e.code() == ErrorCode::kDeadlineExceeded;
+    if (may_have_one) pause = kAskAgain;
   } catch (const std::exception&) {  // another machine's, or the server takes no more: gRPC does it
   }
   const base::MutexLock lock(mutex_);

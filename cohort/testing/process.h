@@ -86,7 +86,7 @@ class Process {
   }
 
  private:
-  static constexpr std::chrono::seconds kLimit = std::chrono::seconds(60);
+  static constexpr std::chrono::seconds kLimit = std::chrono::seconds(120);
 
   [[noreturn]] static void become(const std::vector<std::string>& command,
                                   const std::vector<std::string>& environment, int output) {

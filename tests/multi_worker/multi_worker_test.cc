@@ -47,8 +47,8 @@ Output in_one_process(const std::string& style, int replicas) {
   return run(PROGRAM " " + style + " mirrored " + std::to_string(replicas));
 }
 Output in_processes(int workers, const std::string& arguments, const std::string& options = {}) {
-  return run("COHORT_MIN_LOG_LEVEL=1 " COHORTRUN " --grace 5 --workers " + std::to_string(workers) +
-             " " + options + " -- " PROGRAM " " + arguments);
+  return run("COHORT_MIN_LOG_LEVEL=1 COHORT_STRAGGLER_RATIO=0 " COHORTRUN " --grace 5 --workers " +
+             std::to_string(workers) + " " + options + " -- " PROGRAM " " + arguments);
 }
 
 class MultiWorker : public ::testing::TestWithParam<const char*> {};

@@ -144,7 +144,7 @@ TEST_P(ExactlyOnceReplicated, FailoverKeepsWhatIsPrepared) {
   const StoreServer store{cohort::internal::cluster::StoreServerOptions{}};
   const Job job(
       {ONCE_PROGRAM, std::to_string(kCount), "2", "once"}, 2,
-      {"COHORT_STORE=" + store.address(), "COHORT_LEASE_MS=1000", "COHORT_COORDINATOR_LEASE=60"});
+      {"COHORT_STORE=" + store.address(), "COHORT_LEASE_MS=3000", "COHORT_COORDINATOR_LEASE=60"});
   auto zero = job.start("ps", 0, killing(GetParam()));
   const auto one = job.start("ps", 1);
   const auto steady = job.start("worker", 0);

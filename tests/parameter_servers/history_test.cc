@@ -27,7 +27,7 @@ class Histories : public ::testing::Test {
  protected:
   const StoreServer store_{cohort::internal::cluster::StoreServerOptions{}};
   const std::vector<std::string> environment_ = {
-      "COHORT_STORE=" + store_.address(), "COHORT_LEASE_MS=1000", "COHORT_COORDINATOR_LEASE=60"};
+      "COHORT_STORE=" + store_.address(), "COHORT_LEASE_MS=3000", "COHORT_COORDINATOR_LEASE=60"};
   Job job(const std::string& bug = "none") const {
     return Job({HISTORY_PROGRAM, bug}, 2, environment_);
   }

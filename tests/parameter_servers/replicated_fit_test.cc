@@ -17,6 +17,7 @@ namespace {
 
 using cohort::str_cat;
 using cohort::internal::cluster::StoreServer;
+using cohort::testing::comes_to_stop;
 using cohort::testing::Job;
 using cohort::testing::number_behind;
 using cohort::testing::Process;
@@ -48,7 +49,7 @@ TEST(ReplicatedFit, CountsEachStepOnceOverTlsWhenAServerIsKilled) {
       FIT_PROGRAM, " ", directory.path, " 400");
   Process job({COHORTRUN, "--ps", "2", "--workers", "2", "--chief", "--max-restarts", "3",
                "--no-bind", "--tls", "--grace", "5", "--", "sh", "-c", task},
-              {"COHORT_MIN_LOG_LEVEL=1", "COHORT_LEASE_MS=1000"});
+              {"COHORT_MIN_LOG_LEVEL=1", "COHORT_LEASE_MS=3000"});
   EXPECT_EQ(job.wait(), 0) << job.text();
   EXPECT_NE(job.text().find("[ps 0] begins as number 1"), std::string::npos) << job.text();
   expect_each_step_once(job.text(), 400);
@@ -59,13 +60,14 @@ TEST(ReplicatedFit, CountsEachStepOnceWhenAServerStandsStill) {
   const Directory directory;
   const StoreServer store{cohort::internal::cluster::StoreServerOptions{}};
   const Job job({FIT_PROGRAM, directory.path, "3000"}, 2,
-                {"COHORT_STORE=" + store.address(), "COHORT_LEASE_MS=1000",
+                {"COHORT_STORE=" + store.address(), "COHORT_LEASE_MS=3000",
                  "COHORT_COORDINATOR_LEASE=60", "COHORT_MIN_LOG_LEVEL=0"});
   const auto stopped = job.start("ps", 0, "ps.before_answer=stop#200");
   const auto steady = job.start("ps", 1);
   const auto first = job.start("worker", 0);
   const auto second = job.start("worker", 1);
   const auto chief = job.start("chief", 0);
+  ASSERT_TRUE(comes_to_stop(*stopped)) << stopped->text();
   ASSERT_TRUE(steady->wait_for("is the primary of shards 0")) << steady->text() << chief->text();
   stopped->signal(SIGCONT);
   EXPECT_EQ(chief->wait(), 0) << chief->text() << steady->text() << stopped->text();

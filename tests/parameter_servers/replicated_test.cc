@@ -30,7 +30,7 @@ class ReplicatedServers : public ::testing::TestWithParam<const char*> {
  protected:
   const StoreServer store_{cohort::internal::cluster::StoreServerOptions{}};
   const std::vector<std::string> environment_ = {
-      "COHORT_STORE=" + store_.address(), "COHORT_LEASE_MS=1000", "COHORT_COORDINATOR_LEASE=60"};
+      "COHORT_STORE=" + store_.address(), "COHORT_LEASE_MS=3000", "COHORT_COORDINATOR_LEASE=60"};
   const Job job_{{PROGRAM, std::to_string(kUpdates), "2"}, 2, environment_};
 
   static void expect_all(const Process& chief, int updates = kUpdates) {

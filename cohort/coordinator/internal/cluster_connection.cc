@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <map>
 #include <optional>
 #include <thread>
@@ -31,6 +32,8 @@ using std::chrono::milliseconds;
 // How often who has not come is named in the log, and the pause between two tries.
 constexpr milliseconds kSayMissing{10000};
 constexpr milliseconds kOneTry{1000};
+// Of the end, which is said once: who does not hear it waits for a lease.
+constexpr milliseconds kTimeToHear{5000};
 
 std::string number_text(uint64_t number) {
   rpc::MessageWriter out;
@@ -403,16 +406,19 @@ struct ClusterConnection::Impl {
       changed.notify_all();
     }
     if (thread.joinable()) thread.join();
+    std::vector<std::future<void>> told;
     for (auto* const tasks : {&workers, &servers}) {
-      for (Task& task : *tasks) say_end(task);
+      for (Task& task : *tasks) told.push_back(say_end(task));
     }
+    for (const std::future<void>& each : told) each.wait();
   }
-  void say_end(Task& task) {
-    try {
-      client(task)->call("task.end", rpc::Payload(number_text(identity.session)),
-                         {.timeout = kOneTry});
-    } catch (const std::exception&) {  // it has ended, or does not listen: nothing to be done
-    }
+  // Ready when it has heard it, or cannot: it has ended, or does not listen.
+  std::future<void> say_end(Task& task) {
+    const auto told = std::make_shared<std::promise<void>>();
+    client(task)->start("task.end", rpc::Payload(number_text(identity.session)),
+                        {.timeout = kTimeToHear},
+                        [told](const rpc::RpcResult&) { told->set_value(); });
+    return told->get_future();
   }
 
   const ClusterConnectionOptions options;

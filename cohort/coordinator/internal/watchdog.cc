@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -25,9 +26,13 @@ namespace {
 // A real-time signal that no library is known to take.
 int stack_signal() { return SIGRTMIN + 9; }
 
-::sem_t g_written;  // a handler has written its thread's stack
+::sem_t g_written;              // a handler has written its thread's stack
+std::atomic<pid_t> g_asked{0};  // the thread that is waited for
+
+pid_t this_thread() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
 void write_stack(int /*signal*/) {
+  if (g_asked.load() != this_thread()) return;  // it comes late
   std::array<void*, 64> frames{};
   const int count = ::backtrace(frames.data(), static_cast<int>(frames.size()));
   ::backtrace_symbols_fd(frames.data(), count, STDERR_FILENO);
@@ -46,6 +51,17 @@ std::vector<pid_t> all_threads() {
   return out;
 }
 
+// The handler stays: a thread that does not run now, as a disk stands still, has its signal later.
+void install_handler() {
+  std::array<void*, 1> warm{};
+  ::backtrace(warm.data(), 1);  // loads what it needs here, not in a handler
+  ::sem_init(&g_written, 0, 0);
+  struct sigaction action {};
+  action.sa_handler = write_stack;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(stack_signal(), &action, nullptr);
+}
+
 void wait_a_second() {
   timespec limit{};
   ::clock_gettime(CLOCK_REALTIME, &limit);
@@ -59,20 +75,17 @@ void wait_a_second() {
 void dump_all_stacks() {
   static base::Mutex mutex;
   const base::MutexLock lock(mutex);
-  std::array<void*, 1> warm{};
-  ::backtrace(warm.data(), 1);  // loads what it needs here, not in a handler
-  ::sem_init(&g_written, 0, 0);
-  struct sigaction action {};
-  struct sigaction before {};
-  action.sa_handler = write_stack;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(stack_signal(), &action, &before);
+  static const bool installed = (install_handler(), true);
+  static_cast<void>(installed);
   for (const pid_t thread : all_threads()) {
     const std::string title = str_cat("thread ", thread, ":\n");
     if (::write(STDERR_FILENO, title.data(), title.size()) < 0) break;
+    while (::sem_trywait(&g_written) == 0) {  // of one that came late
+    }
+    g_asked = thread;
     if (::syscall(SYS_tgkill, ::getpid(), thread, stack_signal()) == 0) wait_a_second();
+    g_asked = 0;
   }
-  ::sigaction(stack_signal(), &before, nullptr);
 }
 
 Watchdog::Watchdog(double seconds) : seconds_(seconds) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/internal/watchdog.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ class StandardError {
   StandardError() : before_(::dup(STDERR_FILENO)) {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0) return;
+    ::fcntl(ends[1], F_SETPIPE_SZ, 1 << 20);  // the reader writes its stack here, too
     ::dup2(ends[1], STDERR_FILENO);
     ::close(ends[1]);
     reader_ = std::thread([this, from = ends[0]] {

@@ -138,7 +138,9 @@ struct ReplicaHosts::Impl {
 
 ReplicaHosts::ReplicaHosts(Options options) : impl_(std::make_shared<Impl>(std::move(options))) {}
 
-ReplicaHosts::~ReplicaHosts() {
+ReplicaHosts::~ReplicaHosts() { end(); }
+
+void ReplicaHosts::end() {
   std::map<int, std::shared_ptr<GroupReplica>> groups;
   {
     const base::MutexLock lock(impl_->mutex);

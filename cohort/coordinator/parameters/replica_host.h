@@ -63,6 +63,9 @@ class ReplicaHosts {
   /// Errors: FailedPrecondition for other numbers than before, and without a store;
   /// InvalidArgument for a lease of the environment that is none.
   void begin(int replicas, uint64_t job);
+  /// Its groups end, as if the process had been killed: what is asked then is to be asked again.
+  /// Blocks: until their threads have ended.
+  void end();
   GroupFacts facts() const;
   /// Of its part in each group.
   std::vector<GroupReport> reports() const;

@@ -48,8 +48,10 @@ class TestGroups {
     made.hosts->begin(kServers, job_);
   }
   /// With all copies there, so that nothing is lost: a busy machine may have dropped one before.
+  /// All at once, as a killed process ends: one that hears nothing any more would drop the other.
   void stop(int task) {
     EXPECT_TRUE(testing::comes_true([this] { return is_whole(); }));
+    tasks_[task].hosts->end();
     tasks_[task].server.reset();
     tasks_[task].hosts.reset();
   }

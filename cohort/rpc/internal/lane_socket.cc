@@ -21,8 +21,10 @@ namespace {
 constexpr int kLaneBacklog = 16;
 
 Error socket_error(const char* call) {
-  return {ErrorCode::kUnavailable, str_cat("[rpc] expected a lane, got ", call, ": ",
-                                           std::generic_category().message(errno))};
+  const bool is_late = errno == EAGAIN || errno == EWOULDBLOCK;
+  return {
+      is_late ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
+      str_cat("[rpc] expected a lane, got ", call, ": ", std::generic_category().message(errno))};
 }
 
 // Abstract: it begins with a zero, is no file, and is gone with its socket.

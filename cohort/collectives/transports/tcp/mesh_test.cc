@@ -109,7 +109,7 @@ void expect_no_meeting(const rpc::TlsContext& first, const rpc::TlsContext& seco
                        testing::Words words) {
   const auto errors = errors_of_meeting(2, [&](int rank, MeshOptions& options) {
     options.tls = rank == 0 ? first : second;
-    options.timeout = std::chrono::milliseconds(300);
+    options.timeout = std::chrono::milliseconds(1500);
   });
   expect_error<DeadlineExceeded>({"rank 1 (127.0.0.1:"}, [&] {
     if (errors[0]) std::rethrow_exception(errors[0]);
