@@ -181,7 +181,7 @@ class ThreadSafety(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder) / "a.cc"
             source.write_text(text)
-            return check_thread_safety.check("clang++-14", [], [source])
+            return "".join(check_thread_safety.check("clang++-14", [], [[source]]))
 
     def test_who_holds_the_mutex_touches_what_it_guards(self):
         self.assertEqual("", self.complaints("void f() { const MutexLock lock(m); ++x; }"))
