@@ -41,14 +41,6 @@ std::string number_text(uint64_t number) {
   return out.str();
 }
 
-TaskReport report_of(const rpc::Payload& payload) {
-  const std::string text = payload.text();
-  rpc::MessageReader in("[coordinator] ", text);
-  TaskReport out = read_report(in);
-  in.end();
-  return out;
-}
-
 bool is_absence(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded ||
          code == ErrorCode::kCancelled;

@@ -45,6 +45,14 @@ TaskReport read_report(rpc::MessageReader& in) {
   return out;
 }
 
+TaskReport report_of(const rpc::Payload& payload) {
+  const std::string text = payload.text();
+  rpc::MessageReader in("[coordinator] ", text);
+  TaskReport out = read_report(in);
+  in.end();
+  return out;
+}
+
 RowCounts& row_counts() {
   static RowCounts counts;
   return counts;

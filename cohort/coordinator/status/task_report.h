@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/rpc/payload.h"
 #include "cohort/rpc/wire.h"
 
 namespace cohort::internal::coordinator {
@@ -32,6 +33,8 @@ struct TaskReport {
 void write_report(rpc::MessageWriter& out, const TaskReport& report);
 /// Errors: DataLoss.
 TaskReport read_report(rpc::MessageReader& in);
+/// Of a whole answer.
+TaskReport report_of(const rpc::Payload& payload);
 
 /// Counts of this process. Threads: thread-safe. Cost: one addition of an atomic for each call.
 struct RowCounts {
