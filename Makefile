@@ -11,6 +11,7 @@ DATA_BENCH_ARGS ?=
 AUTOTUNE_BENCH_ARGS ?=
 TORCH_MODULE_BENCH_ARGS ?=
 CONTENTION_BENCH_ARGS ?=
+PS_PEERS_BENCH_ARGS ?=
 LINT_ARGS ?=
 TEST_FAST_ARGS ?=
 CTEST_ARGS ?=
@@ -21,7 +22,7 @@ build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
 say = @echo "==> $(1)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-faults test-interop bench bench-peers format lint install clean
+.PHONY: help setup demo test test-fast test-faults test-interop bench bench-ps bench-peers format lint install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -82,6 +83,13 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@$(BUILD)/release/benchmarks/keras_bench $(KERAS_BENCH_ARGS)
 	$(call say,measuring beside busy processes and under quotas)
 	@$(BUILD)/release/benchmarks/contention_bench $(CONTENTION_BENCH_ARGS)
+
+bench-ps: setup ## measure parameter servers beside those of TensorFlow and PyTorch, which are set up where missing
+	@tools/setup bench
+	@benchmarks/peers/setup
+	@$(call configure,bench)
+	@$(call build,bench,ps_peers_bench)
+	@$(BUILD)/release/benchmarks/ps_peers_bench $(PS_PEERS_BENCH_ARGS)
 
 bench-peers: ## set up the Python environments of the peers that make bench compares with
 	@tools/setup bench
