@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A plain store of 4 MB over bare gRPC: bytes that arrive are copied to where they stay, and sent
-// from there without a copy. No parameter server can be faster over gRPC, as gRPC comes.
+// from there without a copy, with gRPC's settings as they come.
 #pragma once
 
 #include "ways.h"
