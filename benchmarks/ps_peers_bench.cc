@@ -3,7 +3,7 @@
 // Parameter servers beside those of others, in turns: a coordinator's empty functions, pushes and
 // pulls by a worker, and a recommender's steps, in a job of a chief, two workers and two servers,
 // beside TensorFlow's ParameterServerStrategy; pushes and pulls beside a server over PyTorch's RPC
-// and beside a plain store over bare gRPC, too.
+// and beside plain stores over bare gRPC and bare sockets, too.
 //
 //   ps_peers_bench [--quick] [--cases schedule,recommender] [--no-peers]
 #include <cmath>
@@ -36,6 +36,7 @@ constexpr std::chrono::seconds kAnswer{60};
 constexpr int kLossSteps = 400;
 constexpr double kFirstLosses = 1e-4;
 constexpr double kLastLosses = 0.05;
+constexpr std::int64_t kBytes = 4 << 20;
 
 /// The jobs that are under way, from the first case that needs each to the end.
 class Contenders {
@@ -147,7 +148,12 @@ std::vector<Way> recommender_ways(Contenders& all) {
 
 std::vector<Way> moving_ways(Contenders& all, const std::string& command) {
   std::vector<Way> ways = {way_of(all, "cohort", command)};
-  if (command == "push" || command == "pull") ways.push_back(grpc_way(command == "push"));
+  if (command == "push" || command == "pull") {
+    const bool is_push = command == "push";
+    ways.push_back(grpc_way(is_push));
+    ways.push_back(
+        sockets_way({.brings = is_push ? kBytes : 0, .wants = is_push ? 1 : kBytes}, {}));
+  }
   if (!all.with_peers()) return ways;
   ways.push_back(way_of(all, "tensorflow", command));
   ways.push_back(way_of(all, "torch_rpc", command));
@@ -155,7 +161,6 @@ std::vector<Way> moving_ways(Contenders& all, const std::string& command) {
 }
 
 std::vector<WaysCase> cases_of(const std::shared_ptr<Contenders>& all) {
-  const std::int64_t bytes = 4 << 20;
   const auto moving = [all](const char* command) {
     return [all, command] { return moving_ways(*all, command); };
   };
@@ -167,8 +172,8 @@ std::vector<WaysCase> cases_of(const std::shared_ptr<Contenders>& all) {
          if (all->with_peers()) ways.push_back(way_of(*all, "tensorflow", "schedule"));
          return ways;
        }},
-      {"push", {{"bytes", bytes}}, moving("push")},
-      {"pull", {{"bytes", bytes}}, moving("pull")},
+      {"push", {{"bytes", kBytes}}, moving("push")},
+      {"pull", {{"bytes", kBytes}}, moving("pull")},
       {"push_rows", {{"rows", kIds}, {"width", kWidth}}, moving("push_rows")},
       {"pull_rows", {{"rows", kIds}, {"width", kWidth}}, moving("pull_rows")},
       {"recommender", {{"samples", kRecommenderBatch}}, [all] { return recommender_ways(*all); }}};
@@ -203,5 +208,6 @@ int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "--parameter-job") return serve_parameter_job();
   if (first == "--serve-grpc") return serve_grpc();
+  if (first == "--serve-bytes") return serve_bytes();
   return run(argc, argv);
 }
