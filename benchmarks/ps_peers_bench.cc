@@ -36,7 +36,7 @@ constexpr std::chrono::seconds kAnswer{60};
 constexpr int kLossSteps = 400;
 constexpr double kFirstLosses = 1e-4;
 constexpr double kLastLosses = 0.05;
-constexpr std::int64_t kBytes = 4 << 20;
+constexpr std::uint64_t kBytes = 4 << 20;
 
 /// The jobs that are under way, from the first case that needs each to the end.
 class Contenders {
@@ -152,7 +152,7 @@ std::vector<Way> moving_ways(Contenders& all, const std::string& command) {
     const bool is_push = command == "push";
     ways.push_back(grpc_way(is_push));
     ways.push_back(
-        sockets_way({.brings = is_push ? kBytes : 0, .wants = is_push ? 1 : kBytes}, {}));
+        sockets_way({.brings = is_push ? kBytes : 0U, .wants = is_push ? 1U : kBytes}, {}));
   }
   if (!all.with_peers()) return ways;
   ways.push_back(way_of(all, "tensorflow", command));
