@@ -79,25 +79,25 @@ class MapVariable final : public VariableImpl {
   MapVariable(Description description, ParameterStore& store, Server& server)
       : VariableImpl(std::move(description)), server_(server) {
     store_ = &store;
-    leaf_.tensor = remote().clone().set_requires_grad(true);
+    leaf_.tensor = on_server().clone().set_requires_grad(true);
   }
   Tensor value() const override { return leaf_.tensor; }
   using VariableImpl::write;
   Tensor write(Write kind, const Tensor& x) override {
     check_value("[map.write] ", x);
     EXPECT_EQ(kind, Write::kAssign);
-    remote().copy_(x);
+    on_server().copy_(x);
     pull();
     return value();
   }
   Leaf& leaf() override { return leaf_; }
   void pull() {
     const at::NoGradGuard no_grad;
-    leaf_.tensor.copy_(remote());
+    leaf_.tensor.copy_(on_server());
   }
 
  private:
-  const Tensor& remote() const { return server_.entries.at(description_.name).value; }
+  const Tensor& on_server() const { return server_.entries.at(description_.name).value; }
   Server& server_;
   Leaf leaf_;
 };

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/runtime/thread_name.h"
+
 namespace cohort::internal::rpc {
 namespace {
 
 // gRPC ends nearly all calls itself: it has this long beyond the deadline.
 constexpr std::chrono::milliseconds kGrace{250};
-// So often calls are looked at while there are any.
-constexpr std::chrono::milliseconds kLook{100};
 
 }  // namespace
 
@@ -25,16 +25,17 @@ OpenCalls::~OpenCalls() {
   {
     const base::MutexLock lock(mutex_);
     ends_ = true;
-    any_open_.notify_all();
+    sooner_.notify_all();
   }
   thread_.join();
 }
 
 bool OpenCalls::enter(const Call& call) {
   const base::MutexLock lock(mutex_);
-  if (cancelled_) return false;
+  if (was_cancelled()) return false;
   open_.insert(call);
-  if (sleeps_) any_open_.notify_all();
+  // Deadlines come one behind the other as a rule: the thread sleeps on.
+  if (late_at(*call) < wakes_at_) sooner_.notify_all();
   return true;
 }
 
@@ -63,8 +64,8 @@ void OpenCalls::cancel() {
   std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
   {
     const base::MutexLock lock(mutex_);
-    cancelled_ = true;
     cancelled_at_ = std::min(cancelled_at_, Clock::now());
+    sooner_.notify_all();
     for (const Call& call : open_) {
       if (call->context) contexts.push_back(call->context);
     }
@@ -74,7 +75,7 @@ void OpenCalls::cancel() {
 
 bool OpenCalls::is_cancelled() const {
   const base::MutexLock lock(mutex_);
-  return cancelled_;
+  return was_cancelled();
 }
 
 void OpenCalls::wait_for_all() {
@@ -84,6 +85,7 @@ void OpenCalls::wait_for_all() {
 }
 
 void OpenCalls::tell_late_ones() {
+  runtime::set_thread_name("cohort-calls");
   for (;;) {
     const std::vector<Late> late = next_late_ones();
     if (late.empty()) return;
@@ -99,26 +101,41 @@ void OpenCalls::tell_late_ones() {
 // None: the end.
 std::vector<OpenCalls::Late> OpenCalls::next_late_ones() {
   const base::MutexLock lock(mutex_);
-  for (;;) {
-    sleeps_ = true;
-    any_open_.wait(mutex_, [this]() COHORT_REQUIRES(mutex_) { return ends_ || !open_.empty(); });
-    sleeps_ = false;
-    if (ends_) return {};
+  while (!ends_) {
     std::vector<Late> late = take_late_ones(Clock::now());
     if (!late.empty()) return late;
-    any_open_.wait_for(mutex_, kLook, [this]() COHORT_REQUIRES(mutex_) { return ends_; });
+    wakes_at_ = first_late_at();
+    if (wakes_at_ == Clock::time_point::max()) {
+      sooner_.wait(mutex_);
+    } else {
+      sooner_.wait_until(mutex_, wakes_at_);
+    }
   }
+  return {};
 }
 
 std::vector<OpenCalls::Late> OpenCalls::take_late_ones(Clock::time_point now) {
   std::vector<Late> out;
-  const bool cancelled = cancelled_ && now - kGrace > cancelled_at_;
   for (const Call& call : open_) {
-    if (!call->done || !call->context || (!cancelled && now - kGrace <= call->deadline)) continue;
+    if (!call->done || !call->context || now < late_at(*call)) continue;
     out.push_back({.call = call,
                    .context = call->context,
                    .done = std::exchange(call->done, nullptr),
-                   .cancelled = cancelled});
+                   .cancelled = was_cancelled()});
+  }
+  return out;
+}
+
+bool OpenCalls::was_cancelled() const { return cancelled_at_ != Clock::time_point::max(); }
+
+OpenCalls::Clock::time_point OpenCalls::late_at(const OpenCall& call) const {
+  return std::min(call.deadline, cancelled_at_) + kGrace;
+}
+
+OpenCalls::Clock::time_point OpenCalls::first_late_at() const {
+  auto out = Clock::time_point::max();
+  for (const Call& call : open_) {
+    if (call->done) out = std::min(out, late_at(*call));
   }
   return out;
 }

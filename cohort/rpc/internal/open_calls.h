@@ -34,7 +34,7 @@ struct OpenCall {
   grpc::ByteBuffer answer;
   std::string method;
   Clock::time_point begun = Clock::now();
-  Clock::time_point deadline = Clock::time_point::max();
+  Clock::time_point deadline = {};
   std::function<void(RpcResult)> done;  // none: it has been told
 };
 
@@ -72,16 +72,19 @@ class OpenCalls {
   void tell_late_ones();
   std::vector<Late> next_late_ones();
   std::vector<Late> take_late_ones(Clock::time_point now) COHORT_REQUIRES(mutex_);
+  bool was_cancelled() const COHORT_REQUIRES(mutex_);
+  Clock::time_point late_at(const OpenCall& call) const COHORT_REQUIRES(mutex_);
+  Clock::time_point first_late_at() const COHORT_REQUIRES(mutex_);
 
   const base::ProcessMark process_;
   const ErrorOf error_of_;
   mutable base::Mutex mutex_;
   std::condition_variable_any all_over_;
-  std::condition_variable_any any_open_;
+  std::condition_variable_any sooner_;
   std::set<Call> open_ COHORT_GUARDED_BY(mutex_);
-  bool cancelled_ COHORT_GUARDED_BY(mutex_) = false;
   Clock::time_point cancelled_at_ COHORT_GUARDED_BY(mutex_) = Clock::time_point::max();
-  bool sleeps_ COHORT_GUARDED_BY(mutex_) = false;  // the thread, until there is a call
+  // When the thread looks again, if nobody wakes it; max: when there is a call.
+  Clock::time_point wakes_at_ COHORT_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool ends_ COHORT_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // tells the late ones
 };
