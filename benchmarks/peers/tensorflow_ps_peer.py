@@ -7,12 +7,8 @@ Keras, which has no parameter servers since version 3: Adagrad is TensorFlow's o
 and each step asks the servers for unique ids only.
 """
 
-import ctypes
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
 import time
 
@@ -23,26 +19,17 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import peer  # noqa: E402
+from ps_job import (ALL_IDS, DENSE, IDS, RATE, TABLE, WIDTH, end_with_parent,  # noqa: E402
+                    free_ports, start_task)
 
 WORKERS, SERVERS = 2, 2
-DENSE = 1 << 20
-TABLE, WIDTH, IDS = 1_000_000, 32, 4096
-RATE = 1 / 1024
 WORDS, NUMBERS, BATCH, BATCHES = 26, 13, 256, 200
 ROWS, DEEP, HIDDEN = 1_000_000, 16, 64
 ADAGRAD = {"lr": 0.05, "first": 0.1, "epsilon": 1e-7}
 
 
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
-
-
 def serve_task(job, index, cluster):
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the chief
+    end_with_parent()
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1,
                                       inter_op_parallelism_threads=WORKERS + 1)
     tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=job, task_index=index,
@@ -51,9 +38,7 @@ def serve_task(job, index, cluster):
 
 def start_tasks(cluster):
     tasks = [("ps", i) for i in range(SERVERS)] + [("worker", i) for i in range(WORKERS)]
-    return [subprocess.Popen([sys.executable, __file__, job, str(index), json.dumps(cluster)],
-                             stdin=subprocess.DEVNULL, stdout=sys.stderr)
-            for job, index in tasks]
+    return [start_task(__file__, job, str(index), json.dumps(cluster)) for job, index in tasks]
 
 
 def partitioner(shape, dtype, **_):
@@ -144,9 +129,8 @@ class Job:
         with self.strategy.scope():
             self.dense = tf.Variable(tf.ones((1, DENSE)), name="dense")
             self.table = tf.Variable(tf.ones((TABLE, WIDTH)), name="table")
-        ids = [i * (TABLE // IDS) + i * 7919 % 200 for i in range(IDS)]
         self.zero = tf.constant(0, tf.int64)
-        self.functions = self.make_functions(tf.constant(ids, tf.int64))
+        self.functions = self.make_functions(tf.constant(ALL_IDS, tf.int64))
 
     def make_functions(self, all_ids):
         """Each step's gradient and ids are new tensors, so that every step sends them."""

@@ -4,20 +4,16 @@ lines of benchmarks/ps_contender.h but for the recommender and the coordinator, 
 keeps the variables, which it starts.
 """
 
-import ctypes
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 
 import torch
 import torch.distributed.rpc as rpc
 
-DENSE = 1 << 20
-TABLE, WIDTH, IDS = 1_000_000, 32, 4096
-RATE = 1 / 1024
+from ps_job import ALL_IDS, DENSE, IDS, RATE, TABLE, WIDTH, end_with_parent, free_ports, start_task
+
 KEPT = {}
 
 
@@ -49,7 +45,7 @@ def ask(function, *arguments):
 
 class Trainer:
     def __init__(self):
-        self.ids = torch.tensor([i * (TABLE // IDS) + i * 7919 % 200 for i in range(IDS)])
+        self.ids = torch.tensor(ALL_IDS)
         ask(make)
 
     def step(self, command):
@@ -77,7 +73,7 @@ def options():
 
 
 def serve():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the trainer
+    end_with_parent()
     rpc.init_rpc("server", rank=1, world_size=2, rpc_backend_options=options())
     signal.pause()
 
@@ -87,11 +83,8 @@ def main():
     torch.set_flush_denormal(True)
     if len(sys.argv) > 1:
         return serve()
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    server = subprocess.Popen([sys.executable, __file__, "server"], stdin=subprocess.DEVNULL,
-                              stdout=sys.stderr)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_ports(1)[0]))
+    server = start_task(__file__, "server")
     rpc.init_rpc("trainer", rank=0, world_size=2, rpc_backend_options=options())
     import peer
     trainer = Trainer()
