@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines, TFRecords and records of a fixed length out of files: whole, damaged and compressed.
+// TFRecords: whole, damaged, compressed, several files at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "cohort/data/dataset.h"
 #include "cohort/data/formats/test_gzip.h"
+#include "cohort/data/formats/test_records.h"
 #include "cohort/data/formats/tf_record/tf_record.h"
 #include "cohort/data/test_files.h"
 #include "cohort/testing/expect_error.h"
@@ -14,35 +14,13 @@
 namespace cohort {
 namespace {
 
+using testing::all_of;
 using testing::compressed;
 using testing::error_text;
 using testing::gzip;
-using Strings = std::vector<std::string>;
+using testing::strings_of;
+using testing::Strings;
 
-Strings strings_of(Iterator it) {
-  Strings out;
-  while (auto e = it.next()) out.push_back(e->string());
-  return out;
-}
-Strings strings_of(const Dataset& dataset) { return strings_of(dataset.make_iterator()); }
-
-/// Also errors, by their text from the file's name on.
-Strings all_of(const Dataset& dataset) {
-  Strings out;
-  auto it = dataset.make_iterator();
-  while (true) {
-    try {
-      auto e = it.next();
-      if (!e) return out;
-      out.push_back(e->string());
-    } catch (const DataLoss& e) {
-      const std::string text = e.what();
-      out.push_back("!" + text.substr(text.rfind('/') + 1));
-    }
-  }
-}
-
-class Lines : public testing::FilesTest {};
 class TfRecords : public testing::FilesTest {
  protected:
   std::string write_records(const std::string& name, const Strings& records,
@@ -52,50 +30,6 @@ class TfRecords : public testing::FilesTest {
     return path(name);
   }
 };
-class FixedLength : public testing::FilesTest {};
-class ListFiles : public testing::FilesTest {};
-
-TEST_F(Lines, EndsOfLinesAndOfFiles) {
-  const std::string a = write("a", "one\ntwo\r\n\nlast"), empty = write("empty", ""),
-                    b = write("b", "x\n");
-  EXPECT_EQ(strings_of(Dataset::text_lines({a, empty, b})),
-            (Strings{"one", "two", "", "last", "x"}));
-  const std::string lines = std::string(300, 'a') + "\r\n" + std::string(64, 'b') + "\nc";
-  EXPECT_EQ(strings_of(Dataset::text_lines({write("long", lines)}, {.buffer_bytes = 1})),
-            (Strings{std::string(300, 'a'), std::string(64, 'b'), "c"}));
-  EXPECT_EQ(Dataset::text_lines({a}).element_spec().to_string(), "string[]");
-  EXPECT_EQ(Dataset::text_lines({}).cardinality(), 0);
-}
-
-TEST_F(Lines, CompressedByNameOrByOption) {
-  const std::string text = "one\ntwo\n";
-  const std::string members = gzip(text) + gzip("three\n");
-  EXPECT_EQ(strings_of(Dataset::text_lines({write("a.gz", members)})),
-            (Strings{"one", "two", "three"}));
-  EXPECT_EQ(strings_of(Dataset::text_lines({write("b", compressed(text, 15))},
-                                           {.compression = Compression::kZlib})),
-            (Strings{"one", "two"}));
-  const std::string cut = members.substr(0, members.size() - 3);
-  EXPECT_NE(error_text<DataLoss>([&] { strings_of(Dataset::text_lines({write("c.gz", cut)})); })
-                .find("c.gz at byte " + std::to_string(cut.size()) +
-                      " of the file: damaged compressed data"),
-            std::string::npos);
-  const std::string more = compressed(text, 15) + "x";
-  EXPECT_THROW(strings_of(Dataset::text_lines({write("d.zz", more)})), DataLoss);
-  // Much more comes out than goes in: what found no room at the end of the file is not lost.
-  const std::string zeros(1'000'000, '0');
-  EXPECT_EQ(strings_of(Dataset::text_lines({write("e.gz", gzip(zeros))}, {.buffer_bytes = 100})),
-            Strings{zeros});
-}
-
-TEST_F(Lines, MissingFilesAreNamedAndPassedOver) {
-  const auto ds = Dataset::text_lines({path("none"), write("a", "x\n")});
-  auto it = ds.make_iterator();
-  testing::expect_error(ErrorCode::kNotFound, {"[dataset.text_lines] cannot open " + path("none")},
-                        [&] { it.next(); });
-  EXPECT_EQ(it.next()->string(), "x");
-  EXPECT_FALSE(it.next());
-}
 
 TEST_F(TfRecords, BytesAreTensorFlows) {
   // A version record and a scalar, as TensorBoard's reader took them.
@@ -285,40 +219,6 @@ TEST_F(TfRecords, PositionsAreSavedInPlainAndCompressedFiles) {
                 Strings(all.begin() + static_cast<int64_t>(n), all.end()));
     }
   }
-}
-
-TEST_F(FixedLength, HeadersFootersAndRemainders) {
-  const std::string a = write("a", "HHaabbccF"), b = write("b", "HHF"),
-                    c = write("c.gz", gzip("HHddF"));
-  const FixedLengthOptions options = {.header_bytes = 2, .footer_bytes = 1};
-  const auto ds = Dataset::fixed_length_records({a, b, c}, 2, options);
-  EXPECT_EQ(strings_of(ds), (Strings{"aa", "bb", "cc", "dd"}));
-  auto it = ds.make_iterator();
-  it.next();
-  auto resumed = ds.make_iterator(it.save());
-  EXPECT_EQ(resumed.next()->string(), "bb");
-  EXPECT_EQ(all_of(Dataset::fixed_length_records({write("d", "aabbc"), a}, 2)),
-            (Strings{"aa", "bb", "!d at byte 4: truncated record: expected 2 bytes, got 1", "HH",
-                     "aa", "bb", "cc", "!a at byte 8: truncated record: expected 2 bytes, got 1"}));
-  EXPECT_EQ(all_of(Dataset::fixed_length_records({write("e", "H")}, 2, options)),
-            Strings{"!e at byte 0: expected a header of 2 bytes, got 1"});
-  EXPECT_THROW(Dataset::fixed_length_records({a}, 0), InvalidArgument);
-  EXPECT_THROW(Dataset::fixed_length_records({a}, 1, {.footer_bytes = -1}), InvalidArgument);
-}
-
-TEST_F(ListFiles, SortedOrShuffledByASeed) {
-  Strings files;
-  for (int i = 10; i < 30; ++i) files.push_back(write("f" + std::to_string(i) + ".txt", ""));
-  write("other", "");
-  EXPECT_EQ(strings_of(Dataset::list_files(path("f*.txt"), {.shuffle = false})), files);
-  const auto shuffled = [&] { return Dataset::list_files(path("f*.txt"), {.seed = 3}); };
-  Strings order = strings_of(shuffled());
-  EXPECT_NE(order, files);
-  EXPECT_EQ(strings_of(shuffled()), order);
-  std::sort(order.begin(), order.end());
-  EXPECT_EQ(order, files);
-  EXPECT_EQ(error_text<InvalidArgument>([&] { Dataset::list_files(path("none*")); }),
-            "[dataset.list_files] expected files that match " + path("none*") + ", got none");
 }
 
 }  // namespace
