@@ -176,7 +176,7 @@ class Parser {
       const std::string& target = path.get_ref<const std::string&>();
       if (!out.values.contains(target)) {
         fail(0, "alias \"", alias, "\" names \"", target,
-             "\", which is not a value of this checkpoint");
+             "\", but this checkpoint has no value of that name");
       }
       out.aliases.emplace(alias, target);
     }

@@ -142,7 +142,7 @@ bool share_memory(const Device& a, const Device& b);
 /// when its memory has been read.
 Tensor argument_on(const Device& device, const Tensor& tensor);
 /// Says that what the calling thread has started reads the tensor, which another thread's stream
-/// has made: its memory then is not given anew before that is done. Nothing on CPUs.
+/// has made: its memory is not reused until that is done. Does nothing on CPUs.
 void note_use(const Tensor& tensor);
 
 /// What a floor has for each kind of device. Threads: thread-safe; `T`s are not owned.

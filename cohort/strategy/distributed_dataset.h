@@ -66,7 +66,7 @@ struct DistributedInput {
   std::function<void(base::FunctionRef<void()> body)> guarded = {};
   values::DeviceList devices = {};  ///< Of the local replicas.
   bool uploads = false;             ///< A part goes to its replica's device, if that is a GPU.
-  /// The workers, where there are several, and whether the position of one is that of all.
+  /// Several workers: who saves positions together, and whether one worker's is that of all.
   std::shared_ptr<checkpoint::SavingGroup> group = {};
   bool is_common = false;
   /// Set where several workers read the same steps: who reaches them.

@@ -54,7 +54,7 @@ class ElementSpec {
   bool is_tuple() const { return kind_ == Kind::kTuple; }
   bool is_leaf() const { return kind_ == Kind::kLeaf; }
   bool is_dataset() const { return kind_ == Kind::kDataset; }
-  /// Of what Element::ragged makes; false for a tuple that only has the same names.
+  /// Whether Element::ragged made it; false for a tuple that only has the same names.
   bool is_ragged() const { return is_ragged_; }
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const { return is_tuple() ? parts_.size() : 1; }

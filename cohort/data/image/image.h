@@ -76,7 +76,7 @@ struct ResizeOptions {
   /// When making an image smaller, filters over all source pixels that a pixel covers, which avoids
   /// aliasing. kNearest and kArea are the same with and without.
   bool antialias = false;
-  /// The greatest size of the image's own shape that fits into the one asked for.
+  /// Keeps the aspect ratio: the largest such size within the one asked for.
   bool preserve_aspect_ratio = false;
 };
 
