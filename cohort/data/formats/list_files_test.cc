@@ -13,8 +13,8 @@ namespace cohort {
 namespace {
 
 using testing::error_text;
-using testing::strings_of;
 using testing::Strings;
+using testing::strings_of;
 
 class ListFiles : public testing::FilesTest {};
 

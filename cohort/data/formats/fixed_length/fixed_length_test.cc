@@ -12,8 +12,8 @@ namespace {
 
 using testing::all_of;
 using testing::gzip;
-using testing::strings_of;
 using testing::Strings;
+using testing::strings_of;
 
 class FixedLength : public testing::FilesTest {};
 

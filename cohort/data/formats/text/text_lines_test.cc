@@ -13,8 +13,8 @@ namespace {
 using testing::compressed;
 using testing::error_text;
 using testing::gzip;
-using testing::strings_of;
 using testing::Strings;
+using testing::strings_of;
 
 class Lines : public testing::FilesTest {};
 

@@ -18,8 +18,8 @@ using testing::all_of;
 using testing::compressed;
 using testing::error_text;
 using testing::gzip;
-using testing::strings_of;
 using testing::Strings;
+using testing::strings_of;
 
 class TfRecords : public testing::FilesTest {
  protected:
