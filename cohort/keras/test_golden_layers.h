@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/autograd/gradient_tape.h"
+#include "cohort/base/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/test_golden.h"
@@ -121,7 +122,7 @@ inline bool adapt(const Layer& layer, const Config& golden) {
   return true;
 }
 
-/// One case on one device. Threads: of one thread.
+/// One case on one device, by every replica of the strategy. Threads: of one thread.
 class LayerOnDevice {
  public:
   LayerOnDevice(const LayerCase& of, const Strategy& strategy, const Device& device)
@@ -135,8 +136,9 @@ class LayerOnDevice {
       run();
     } catch (const std::exception& e) {
       const std::string text = e.what();
-      problems_ << "  throws: " << text.substr(0, text.find('\n')) << '\n';
+      note("throws: ", text.substr(0, text.find('\n')));
     }
+    const cohort::internal::base::MutexLock lock(mutex_);
     return problems_.str();
   }
 
@@ -154,24 +156,24 @@ class LayerOnDevice {
                           .mask = on_device("mask"),
                           .initial_state = on_device("initial_state")});
   }
+  // Replicas call it at the same time.
+  template <class... Parts>
+  void note(const Parts&... parts) {
+    const cohort::internal::base::MutexLock lock(mutex_);
+    ((problems_ << "  ") << ... << parts) << '\n';
+  }
   void compare(const std::string& what, const Tensor& got, const Config& golden) {
-    if (!got.defined()) {
-      problems_ << "  " << what << ": undefined\n";
-      return;
-    }
+    if (!got.defined()) return note(what, ": undefined");
     const Tensor want = tensor_in(golden);
     if (shape_of(got) != shape_of(want) || got.scalar_type() != want.scalar_type()) {
-      problems_ << "  " << what << ": " << got.toString() << got.sizes() << " for "
-                << want.toString() << want.sizes() << '\n';
-      return;
+      return note(what, ": ", got.toString(), got.sizes(), " for ", want.toString(), want.sizes());
     }
     if (want.numel() == 0) return;
     const Tensor exact = want.to(kFloat64);
     const double largest = std::max(exact.abs().max().item<double>(), 0.2);
     const double off = (got.to(at::kCPU, kFloat64) - exact).abs().max().item<double>() / largest;
     const double most = std::max(golden_.number("tolerance"), least_);
-    if (!(off <= most))
-      problems_ << "  " << what << ": off by " << off << ", at most " << most << '\n';
+    if (!(off <= most)) note(what, ": off by ", off, ", at most ", most);
   }
 
   void run() {
@@ -231,7 +233,8 @@ class LayerOnDevice {
   const Strategy& strategy_;
   const Device device_;
   double least_ = 0;
-  std::ostringstream problems_;
+  cohort::internal::base::Mutex mutex_;
+  std::ostringstream problems_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::keras::testing
