@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fit and evaluate against those of real Keras on one replica: golden/fits.json, which
-// golden/write_fits.py draws. Uneven batches, replicas without rows, masks, weights of samples and
-// classes, several outputs, penalties, constraints: over replicas all of it is to be the same.
+// fit and evaluate against those of real Keras on one replica, under several strategies:
+// golden/fits.json, which golden/write_fits.py draws. Uneven batches, replicas without rows, masks,
+// weights of samples and classes, several outputs, penalties, constraints: over replicas all of it
+// is to be the same.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -14,10 +16,13 @@
 #include "cohort/keras/model.h"
 #include "cohort/keras/test_golden.h"
 #include "cohort/keras/test_strategies.h"
+#include "cohort/strategy/test_workers.h"
+#include "cohort/testing/deadline.h"
 
 namespace cohort::keras {
 namespace {
 
+using cohort::testing::run_with_deadline;
 using cohort::testing::strategy_of;
 using data::Dataset;
 using data::Element;
@@ -56,12 +61,11 @@ class FitCase {
   explicit FitCase(const Config& config)
       : config_(config), wide_(config.text("dtype") == "float64") {}
 
-  void replay(int replicas) const {
-    const Strategy strategy = strategy_of(replicas);
+  DType dtype() const { return wide_ ? kFloat64 : kFloat32; }
+
+  // floatx() is dtype() meanwhile.
+  void replay(const Strategy& strategy) const {
     const auto scope = strategy.scope();
-    const DType before = floatx();
-    set_floatx(wide_ ? kFloat64 : kFloat32);
-    const cohort::internal::base::ScopeExit back([before] { set_floatx(before); });
     const auto model = model_from_config(config_.at("model"));
     model->set_weights(fit_tensors(config_.at("weights")));
     model->compile_from_config(config_.at("compile"));
@@ -121,20 +125,47 @@ class FitCase {
   const bool wide_;
 };
 
-class GoldenFits : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Replicas, GoldenFits, ::testing::Values(1, 2, 3));
-
-TEST_P(GoldenFits, AreThoseOfKerasOnOneReplica) {
+// `replay` of every case.
+template <class Replay>
+void replay_all(const Replay& replay) {
   const char* const other = std::getenv("COHORT_FITS");
   const Config cases = read_golden(other != nullptr ? other : COHORT_GOLDEN "/fits.json");
+  const DType before = floatx();
+  const cohort::internal::base::ScopeExit back([before] { set_floatx(before); });
   for (const Config& one : cases.list()) {
     SCOPED_TRACE(one.text("name"));
+    const FitCase fit(one);
+    set_floatx(fit.dtype());
     try {
-      FitCase(one).replay(GetParam());
+      replay(fit);
     } catch (const Error& error) {
       ADD_FAILURE() << error.what();
     }
   }
+}
+
+class GoldenFits : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Replicas, GoldenFits, ::testing::Values(1, 2, 3));
+
+TEST_P(GoldenFits, AreThoseOfKerasOnOneReplica) {
+  replay_all([](const FitCase& fit) { fit.replay(strategy_of(GetParam())); });
+}
+
+TEST(GoldenFitsUnder, CentralStorageStrategyOfTwo) {
+  const CentralStorageStrategy strategy({.compute_devices = {"CPU:0", "CPU:1"}});
+  replay_all([&](const FitCase& fit) { fit.replay(strategy); });
+}
+
+class GoldenFitsOfWorkers : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Replicas, GoldenFitsOfWorkers, ::testing::Values(1, 2));
+
+TEST_P(GoldenFitsOfWorkers, AreThoseOfKerasOnOneReplica) {
+  replay_all([](const FitCase& fit) {
+    const cohort::testing::Workers workers(2, GetParam());
+    run_with_deadline(std::chrono::minutes(1), [&] {
+      workers.each([&](const Strategy& strategy) { fit.replay(strategy); });
+    });
+  });
 }
 
 }  // namespace
