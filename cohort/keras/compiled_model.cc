@@ -205,7 +205,8 @@ void CompiledModel::resolve_metrics(const std::vector<Shape>& y_true,
     resolve(outputs[i].metrics, i);
     resolve(outputs[i].weighted_metrics, i);
   }
-  if (y_true.size() == 1) resolved_for_ = {y_true[0], y_pred[0]};
+  resolved_for_ = y_true;
+  resolved_for_.insert(resolved_for_.end(), y_pred.begin(), y_pred.end());
   list_metrics();
   if (const auto call = std::exchange(when_resolved, nullptr)) call();
 }

@@ -96,7 +96,7 @@ class CompiledModel {
   void take_updated(const CompiledModel& before);
   /// Of loss and metrics, in a fixed order; names that are no metrics yet have none.
   std::vector<Variable> metric_variables() const;
-  /// What resolve_metrics() was told; empty: it was not called.
+  /// What resolve_metrics() was told: labels', then predictions'. Empty: it was not called.
   const std::vector<Shape>& resolved_for() const { return resolved_for_; }
   /// Errors: FailedPrecondition in a replica of another number of replicas.
   void check_scope() const;
