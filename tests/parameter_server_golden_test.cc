@@ -10,6 +10,7 @@
 
 #include "cohort/cohort.h"
 #include "cohort/coordinator/test_cluster.h"
+#include "cohort/keras/test_device_checks.h"
 #include "cohort/keras/test_golden_fits.h"
 #include "cohort/testing/deadline.h"
 
@@ -18,15 +19,23 @@ namespace {
 
 using cohort::testing::run_with_deadline;
 
-TEST(ParameterServerGolden, FitsAreThoseOfKerasOnOneReplica) {
-  const cohort::testing::TestCluster cluster(1, 2);
-  const ParameterServerStrategy strategy(
-      {.cluster_resolver = std::make_shared<SimpleClusterResolver>(cluster.spec())});
+// Of whole variables, and of such as are cut into shards.
+class ParameterServerGolden : public ::testing::TestWithParam<bool> {
+ protected:
+  const cohort::testing::TestCluster cluster_{1, 2};
+  const ParameterServerStrategy strategy_{
+      {.cluster_resolver = std::make_shared<SimpleClusterResolver>(cluster_.spec()),
+       .variable_partitioner =
+           GetParam() ? Partitioner(fixed_shards_partitioner(2)) : Partitioner()}};
+};
+INSTANTIATE_TEST_SUITE_P(Shards, ParameterServerGolden, ::testing::Bool());
+
+TEST_P(ParameterServerGolden, FitsAreThoseOfKerasOnOneReplica) {
   int refused = 0;
   testing::replay_all_fits(COHORT_GOLDEN, [&](const testing::FitCase& fit) {
     clear_session();
     try {
-      run_with_deadline(std::chrono::minutes(2), [&] { fit.replay(strategy); });
+      run_with_deadline(std::chrono::minutes(2), [&] { fit.replay(strategy_); });
     } catch (const Error& error) {  // what docs/parameter_servers.md says that servers refuse
       const std::string text = error.what();
       const auto is_about = [&](const char* option) {
@@ -37,6 +46,14 @@ TEST(ParameterServerGolden, FitsAreThoseOfKerasOnOneReplica) {
     }
   });
   EXPECT_LT(refused, 8);
+}
+
+TEST_P(ParameterServerGolden, NetworksTrainAsOnOneDevice) {
+  if (GetParam()) GTEST_SKIP() << "each shard draws first values of its own";
+  clear_session();
+  EXPECT_EQ(run_with_deadline(std::chrono::minutes(2),
+                              [&] { return testing::training_differences(strategy_, 1e-5); }),
+            "");
 }
 
 }  // namespace
