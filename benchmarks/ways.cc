@@ -45,7 +45,6 @@ void declare_flags(CLI::App& app, Options& options, const WaysProgram& program) 
   if (program.declare) program.declare(app);
 }
 
-// A way that throws is out for the rest of the case.
 double guarded(const Way& way, WayResult& result, std::int64_t steps) {
   try {
     return way.time(steps);
@@ -55,19 +54,12 @@ double guarded(const Way& way, WayResult& result, std::int64_t steps) {
   }
 }
 
-// As many steps as take about so long; the work is warm afterwards. What the first steps set up
-// (compilers run, buffers fill) says nothing about the others.
+// A way that throws is out for the rest of the case.
 void calibrate(const Way& way, WayResult& result, double seconds) {
-  constexpr int kWarmUp = 2;
-  for (int i = 0; i < kWarmUp && result.failure.empty(); ++i) guarded(way, result, 1);
-  while (result.failure.empty()) {
-    const double us = guarded(way, result, result.steps);
-    const double wanted = seconds * 1e6 / us;
-    if (wanted < 2.0 * static_cast<double>(result.steps)) {
-      result.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted));
-      return;
-    }
-    result.steps = std::min(static_cast<std::int64_t>(wanted), result.steps * 10);
+  try {
+    result.steps = steps_for(way.time, seconds);
+  } catch (const std::exception& error) {
+    result.failure = error.what();
   }
 }
 

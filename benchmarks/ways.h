@@ -14,15 +14,13 @@
 #include <vector>
 
 #include "samples.h"
+#include "steps.h"
 
 namespace CLI {
 class App;
 }
 
 namespace cohort::bench {
-
-/// Does the work `steps` times and returns the time of one. Units: us.
-using TimedWork = std::function<double(std::int64_t steps)>;
 
 /// One way to do a case's work. The first one of a case is the subject.
 struct Way {
