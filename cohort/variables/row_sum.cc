@@ -44,11 +44,13 @@ std::vector<NumberedRow> in_order(const Tensor& indices) {
   const auto* at = index.const_data_ptr<int64_t>();
   std::vector<NumberedRow> rows(static_cast<std::size_t>(index.numel()));
   int64_t largest = 0;
+  bool ascends = true;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i] = {at[i], static_cast<int64_t>(i)};
+    ascends = ascends && at[i] >= largest;
     largest = std::max(largest, at[i]);
   }
-  sort_rows(rows, largest);
+  if (!ascends) sort_rows(rows, largest);
   return rows;
 }
 
@@ -63,12 +65,23 @@ Tensor zero_rows(const Tensor& like, std::size_t count) {
   return at::zeros(shape, like.options().requires_grad(false));
 }
 
+// The bits of adding the row to zeros, of which there need be none: -0 becomes 0.
+template <class T>
+void first_row(T* __restrict out, const T* __restrict in, std::size_t width) {
+  for (std::size_t i = 0; i < width; ++i) out[i] = in[i] + T(0);
+}
+
 // The rows one after another, those of one number into one.
 template <class T>
 void add_in_order(const std::vector<NumberedRow>& order, const T* from, T* to, std::size_t width) {
   for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i > 0 && order[i].row != order[i - 1].row) to += width;
-    add_row(to, from + static_cast<std::size_t>(order[i].position) * width, width);
+    const T* const row = from + static_cast<std::size_t>(order[i].position) * width;
+    if (i > 0 && order[i].row == order[i - 1].row) {
+      add_row(to, row, width);
+      continue;
+    }
+    if (i > 0) to += width;
+    first_row(to, row, width);
   }
 }
 
@@ -202,11 +215,14 @@ RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
     if (out.rows.empty() || out.rows.back() != one.row) out.rows.push_back(one.row);
   }
   const Tensor values = slices.values.detach().to(dtype).contiguous();
-  out.values = zero_rows(values, out.rows.size());
   if (!values.is_cpu()) {
+    out.values = zero_rows(values, out.rows.size());
     add_on_device(order, values, &out);
     return out;
   }
+  Shape shape = shape_of(values);
+  shape[0] = static_cast<int64_t>(out.rows.size());
+  out.values = empty(shape, dtype);
   const std::size_t width = out.width();
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(at::kHalf, at::kBFloat16, dtype, "sum_rows", [&] {
     add_in_order(order, values.const_data_ptr<scalar_t>(), out.values.mutable_data_ptr<scalar_t>(),

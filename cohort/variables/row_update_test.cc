@@ -198,6 +198,18 @@ TEST(RowSum, HasTheBitsOfTheDenseSum) {
   EXPECT_EQ(some[0].abs().sum().item<float>() + some[39].abs().sum().item<float>(), 0);
 }
 
+// Ids that ascend already are not sorted, and rows that stand alone not added to zeros.
+TEST(RowSum, OfRowsInOrderHasTheBitsOfTheDenseSum) {
+  const Rows rows = {0, 3, 3, 3, 7, 9};
+  const std::vector<float> values = {-0.0F, 1.0F, 1e-8F, -1.0F, -0.0F, 2.5F};
+  const IndexedSlices slices{from_vector(values, {6, 1}), from_vector(rows, {6}), Shape{12, 1}};
+  const RowSum sum = sum_rows(slices, kFloat32);
+  EXPECT_EQ(sum.rows, (Rows{0, 3, 7, 9}));
+  const Tensor dense = slices.to_dense();
+  EXPECT_TRUE(sum.to_dense({12, 1}).equal(dense));
+  EXPECT_TRUE(sum.to_dense({12, 1}).signbit().equal(dense.signbit())) << "no -0";
+}
+
 TEST(RowSum, OfSixteenBitsIsRoundedOnce) {
   for (const DType dtype : {kBFloat16, kFloat16}) {
     const IndexedSlices slices{(ones({5000, 2}, kFloat32) * 1e-3).to(dtype), zeros({5000}, kInt64),
