@@ -109,6 +109,35 @@ TEST(ParameterServers, AveragesWeightsAndAccumulatesGradients) {
 }
 
 // Two workers at once, without any order between them, train what the coordinator sees.
+// A question to a server is a third of what a push of rows waits for.
+TEST(ParameterServers, AreAskedForTheStepOnlyWhereTheRuleNeedsIt) {
+  const TestServers servers(1);
+  const auto pulls_of_steps = [&](const Optimizer& optimizer) {
+    const Strategy strategy = servers.coordinator();
+    const auto scope = strategy.scope();
+    const Variable w(2.0, {.name = "w"});
+    const auto step = [&] {
+      strategy.run([&] { optimizer.apply_gradients({{scalar(1.0, kFloat32), w}}); });
+    };
+    step();
+    const auto pulls = [&] {
+      return servers.calls->in_lanes("ps.pull") + servers.calls->over_grpc("ps.pull");
+    };
+    pulls();
+    for (int i = 0; i < 4; ++i) step();
+    const int count = pulls();
+    EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), 5);
+    return count;
+  };
+  const auto falling = ExponentialDecay(0.1, 10, 0.9);
+  EXPECT_EQ(pulls_of_steps(SGD()), 0);
+  EXPECT_EQ(pulls_of_steps(SGD({.momentum = 0.9})), 0);
+  EXPECT_EQ(pulls_of_steps(Adagrad()), 0);
+  EXPECT_EQ(pulls_of_steps(SGD({.learning_rate = falling})), 4);
+  EXPECT_EQ(pulls_of_steps(Adam()), 4);
+  EXPECT_GT(pulls_of_steps(SGD({.use_ema = true})), 4) << "and the averages";
+}
+
 TEST(ParameterServers, WorkersTrainOneModelAtOnce) {
   const TestServers servers(2);
   constexpr int kWorkers = 2;

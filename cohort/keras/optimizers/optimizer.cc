@@ -194,6 +194,7 @@ void OptimizerBase::make_counters() {
   } else {
     calls_ = make_beside(beside, full({}, static_cast<double>(count_->first), kInt64), options);
   }
+  if (is_remote_) calls_.value();  // step() has a number from here on
   count_->calls = calls_;
   iterations_ = calls_;
   const int64_t steps = options_.gradient_accumulation_steps;
@@ -355,7 +356,8 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
       store_of("[optimizer.apply_gradients] ", trained_.front())
           .check_reads_behind_writes("optimizer.apply_gradients", what);
     }
-    calls_.value();  // as all workers have counted
+    const bool counts = needs_step() || rate_.is_schedule() || options_.use_ema;
+    if (counts) calls_.value();  // as all workers have counted
   }
   const int64_t before = step();
   const bool updates = accumulator_ == nullptr || accumulate(gradients);

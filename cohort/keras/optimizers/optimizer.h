@@ -170,6 +170,9 @@ class OptimizerBase : public Serializable {
   double rate_now() const;
   /// The step that is being made: `iterations` before it, from the calling replica's copy.
   int64_t step() const { return calls() / options_.gradient_accumulation_steps; }
+  /// Whether an update depends on step(). Where it does not, parameter servers are not asked for
+  /// it.
+  virtual bool needs_step() const { return true; }
   int replicas() const { return replicas_; }
 
  private:

@@ -64,10 +64,20 @@ class OptimizerImpl : public RuleOptimizer {
   const C options_;
 };
 
-class SGDOptimizer final : public OptimizerImpl<SGDOptions> {
+/// One whose steps are alike, but for their learning rate.
+template <class C>
+class EvenRule : public OptimizerImpl<C> {
+ public:
+  using OptimizerImpl<C>::OptimizerImpl;
+
+ private:
+  bool needs_step() const final { return false; }
+};
+
+class SGDOptimizer final : public EvenRule<SGDOptions> {
  public:
   explicit SGDOptimizer(const SGDOptions& o)
-      : OptimizerImpl(o, "sgd", o.momentum > 0 ? Slots{{"momentum"}} : Slots{}) {
+      : EvenRule(o, "sgd", o.momentum > 0 ? Slots{{"momentum"}} : Slots{}) {
     OptionChecks(name()).in_unit("momentum", o.momentum);
   }
 
@@ -135,10 +145,9 @@ Slots rmsprop_slots(const RMSpropOptions& o) {
   return slots;
 }
 
-class RMSpropOptimizer final : public OptimizerImpl<RMSpropOptions> {
+class RMSpropOptimizer final : public EvenRule<RMSpropOptions> {
  public:
-  explicit RMSpropOptimizer(const RMSpropOptions& o)
-      : OptimizerImpl(o, "rmsprop", rmsprop_slots(o)) {
+  explicit RMSpropOptimizer(const RMSpropOptions& o) : EvenRule(o, "rmsprop", rmsprop_slots(o)) {
     const OptionChecks check(name());
     check.in_unit("rho", o.rho);
     check.in_unit("momentum", o.momentum);
@@ -156,10 +165,10 @@ class RMSpropOptimizer final : public OptimizerImpl<RMSpropOptions> {
   }
 };
 
-class AdagradOptimizer final : public OptimizerImpl<AdagradOptions> {
+class AdagradOptimizer final : public EvenRule<AdagradOptions> {
  public:
   explicit AdagradOptimizer(const AdagradOptions& o)
-      : OptimizerImpl(o, "adagrad", {{"accumulator", o.initial_accumulator_value}}) {
+      : EvenRule(o, "adagrad", {{"accumulator", o.initial_accumulator_value}}) {
     const OptionChecks check(name());
     check.not_negative("initial_accumulator_value", o.initial_accumulator_value);
     check.not_negative("epsilon", o.epsilon);
@@ -171,10 +180,10 @@ class AdagradOptimizer final : public OptimizerImpl<AdagradOptions> {
   }
 };
 
-class AdadeltaOptimizer final : public OptimizerImpl<AdadeltaOptions> {
+class AdadeltaOptimizer final : public EvenRule<AdadeltaOptions> {
  public:
   explicit AdadeltaOptimizer(const AdadeltaOptions& o)
-      : OptimizerImpl(o, "adadelta", {{"accumulated_grad"}, {"accumulated_delta_var"}}) {
+      : EvenRule(o, "adadelta", {{"accumulated_grad"}, {"accumulated_delta_var"}}) {
     const OptionChecks check(name());
     check.in_unit("rho", o.rho);
     check.not_negative("epsilon", o.epsilon);
@@ -248,10 +257,10 @@ class NadamOptimizer final : public OptimizerImpl<NadamOptions> {
   mutable std::vector<Product> products_;  // each replica its own
 };
 
-class FtrlOptimizer final : public OptimizerImpl<FtrlOptions> {
+class FtrlOptimizer final : public EvenRule<FtrlOptions> {
  public:
   explicit FtrlOptimizer(const FtrlOptions& o)
-      : OptimizerImpl(o, "ftrl", {{"accumulator", o.initial_accumulator_value}, {"linear"}}) {
+      : EvenRule(o, "ftrl", {{"accumulator", o.initial_accumulator_value}, {"linear"}}) {
     const OptionChecks check(name());
     check.not_positive("learning_rate_power", o.learning_rate_power);
     check.not_negative("initial_accumulator_value", o.initial_accumulator_value);
@@ -273,9 +282,9 @@ class FtrlOptimizer final : public OptimizerImpl<FtrlOptions> {
   }
 };
 
-class LionOptimizer final : public OptimizerImpl<LionOptions> {
+class LionOptimizer final : public EvenRule<LionOptions> {
  public:
-  explicit LionOptimizer(const LionOptions& o) : OptimizerImpl(o, "lion", {{"momentum"}}) {
+  explicit LionOptimizer(const LionOptions& o) : EvenRule(o, "lion", {{"momentum"}}) {
     COHORT_CHECK_ARG(o.beta_1 > 0 && o.beta_1 <= 1, "[", name(),
                      "] expected beta_1 in (0, 1], got ", o.beta_1);
     OptionChecks(name()).in_unit("beta_2", o.beta_2);
