@@ -5,6 +5,7 @@
 #include <ctime>
 #include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
@@ -120,30 +121,40 @@ std::string text_of_file(const cohort::internal::checkpoint::InputFile& file) {
   return file.read_all(kMostBytes);
 }
 
-// By the names that an archive would have them under. No link is followed.
+// Where a step of a folder's reading failed, if it did.
+void check_read(const char* operation, const fs::path& path, const std::error_code& error) {
+  if (error) cohort::internal::checkpoint::throw_system(operation, path.string(), error.value());
+}
+
+// By the names that an archive would have them under. Programs that fetch models leave links in
+// place of files, to where they keep them.
 std::map<std::string, std::string> assets_below(const char* operation, const std::string& folder) {
   constexpr std::size_t kMostFiles = 10'000;  // as in an archive
   std::map<std::string, std::string> assets;
   const fs::path root = fs::path(folder) / "assets";
-  const fs::file_status status = fs::symlink_status(root);
-  if (!fs::exists(status)) return assets;
+  std::error_code error;
+  const fs::file_status status = fs::status(root, error);
+  if (status.type() == fs::file_type::not_found) return assets;
+  check_read(operation, root, error);
   if (!fs::is_directory(status)) {
-    throw DataLoss(
-        str_cat("[", operation, "] expected a folder, got a file or a link: ", root.string()));
+    throw DataLoss(str_cat("[", operation, "] expected a folder, got a file: ", root.string()));
   }
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
-    if (fs::is_directory(entry.symlink_status())) continue;
-    const std::string name = entry.path().lexically_relative(folder).generic_string();
+  fs::recursive_directory_iterator entry(root, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    if (entry->symlink_status(error).type() == fs::file_type::directory) continue;
+    const std::string name = entry->path().lexically_relative(folder).generic_string();
     const std::string bad = cohort::internal::archive::why_bad_member_name(name);
-    if (!bad.empty() || assets.size() == kMostFiles) {
-      throw DataLoss(str_cat("[", operation, "] expected at most ", kMostFiles,
-                             " assets with plain names in ", root.string(), ", got one whose name ",
-                             bad.empty() ? "is one too many" : bad));
+    if (!bad.empty()) {
+      throw DataLoss(str_cat("[", operation, "] expected assets with plain names in ",
+                             root.string(), ", got ", name, ", whose name ", bad));
     }
-    const cohort::internal::checkpoint::InputFolder parent(operation,
-                                                           entry.path().parent_path().string());
-    assets[name] = text_of_file({parent, entry.path().filename().string()});
+    if (assets.size() == kMostFiles) {
+      throw DataLoss(str_cat("[", operation, "] expected at most ", kMostFiles, " assets in ",
+                             root.string(), ", got more"));
+    }
+    assets[name] = text_of_file({operation, entry->path().string()});
   }
+  check_read(operation, root, error);
   return assets;
 }
 
@@ -295,7 +306,12 @@ WeightsReader::WeightsReader(const char* operation, const std::string& path) {
 
 std::unique_ptr<WeightsReader> WeightsReader::of_folder(const char* operation,
                                                         const std::string& path) {
-  const auto has = [&](const char* name) { return fs::exists(fs::path(path) / name); };
+  const auto has = [&](const char* name) {
+    std::error_code error;
+    const bool exists = fs::exists(fs::path(path) / name, error);
+    check_read(operation, fs::path(path) / name, error);
+    return exists;
+  };
   check_is_hdf5(operation, path, has);
   for (const char* const name : {kConfigMember, kWeightsMember}) {
     COHORT_CHECK_ARG(has(name), "[", operation, "] expected the folder of a model, with ",

@@ -86,8 +86,9 @@ auto of_config(const std::string& path, const F& read) {
     throw FailedPrecondition(told(error.what()));
   } catch (const Unimplemented& error) {
     throw Unimplemented(told(error.what()));
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kResourceExhausted, told("no memory for what it asks for"));
+  } catch (const std::bad_alloc& error) {
+    throw Error(ErrorCode::kResourceExhausted,
+                told(str_cat("no memory for what it asks for: ", error.what()).c_str()));
   }
 }
 

@@ -64,8 +64,9 @@ std::string text_of(const keras::FitOptions& options, int epochs) {
   const std::string steps =
       options.steps_per_epoch ? str_cat(*options.steps_per_epoch, " steps") : "all data";
   const std::string validation =
-      options.validation_data ? str_cat("validated behind ", options.validation_freq.to_string())
-                              : "without validation";
+      options.validation_data
+          ? str_cat("validated after epochs: ", options.validation_freq.to_string())
+          : "without validation";
   return str_cat("epochs ", options.initial_epoch + 1, " to ", epochs, ", of ", steps, " each, ",
                  validation);
 }

@@ -21,15 +21,15 @@ namespace {
 // What predict has of all steps, output by output.
 class PredictedRows {
  public:
+  explicit PredictedRows(const char* operation) : operation_(operation) {}
   void add(const Element& output) {
     const std::vector<Tensor> leaves = leaves_of(output);
     if (outputs_.empty()) outputs_.resize(leaves.size());
     like_ = output;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       Output& all = outputs_.at(i);
-      COHORT_CHECK_ARG(
-          leaves[i].dim() > 0,
-          "[predict] expected the model to return a row for each example, got a scalar");
+      COHORT_CHECK_ARG(leaves[i].dim() > 0, "[", operation_,
+                       "] expected the model to return a row for each example, got a scalar");
       (leaves[i].size(0) > 0 ? all.rows.emplace_back(leaves[i]) : all.no_rows = leaves[i]);
       all.counts.push_back(leaves[i].size(0));
       if (!leaves[i].is_cpu()) on_devices_ += leaves[i].nbytes();
@@ -63,6 +63,7 @@ class PredictedRows {
     std::vector<int64_t> counts;  // [step * replicas + replica]
     Tensor no_rows;
   };
+  const char* const operation_;
   std::vector<Output> outputs_;
   std::size_t on_devices_ = 0;
   Element like_;
@@ -101,7 +102,7 @@ Element Trainer::predict_guarded(const keras::DataSource& data,
   const FailureWatch watch(callbacks);
   const OpenLine line(*progress);
   const c10::AutoGradMode no_grad(false);
-  PredictedRows rows;
+  PredictedRows rows("predict");
   input.begin_epoch();
   callbacks.call(&keras::CallbackBase::on_predict_begin);
   for (int64_t step = 0; auto batch = input.next(); ++step) {
@@ -122,7 +123,7 @@ Element Trainer::predict_on(const Element& batch, bool nest) {
     check_rows(batch);
     build(batch.spec());
     const c10::AutoGradMode no_grad(false);
-    PredictedRows rows;
+    PredictedRows rows("predict_on_batch");
     for (const Element& output : outputs_of(parts_of(batch), nest)) rows.add(output);
     out = rows.joined(others_, strategy_.extended().num_local_replicas());
   });

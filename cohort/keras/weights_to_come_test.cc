@@ -12,10 +12,12 @@
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/random.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
 
+using cohort::testing::expect_error;
 using cohort::testing::strategy_of;
 using internal::WeightsToCome;
 
@@ -98,6 +100,24 @@ TEST(WeightsToCome, AreZerosUntilThen) {
   const Dense another(2);
   another.base().ensure_built({kUnknownDim, 3});
   EXPECT_FALSE(another.variables()[0].value().equal(zeros({3, 2})));
+}
+
+// A layer may keep a backbone out of the file, or a state be larger than the weights; but no file
+// takes all memory.
+TEST(WeightsToCome, MayBeInNoFileAsFarAsMemoryIsFree) {
+  WeightsToCome small(true, /*bytes=*/100, /*besides=*/1000);
+  small.expect("w", {200}, kFloat32);
+  small.expect("state", {250}, kFloat32);
+  expect_error<InvalidArgument>(
+      {"whose weights are in the file", "more of shape [1]", "1800 bytes"},
+      [&] { small.expect("more", {1}, kFloat32); });
+  WeightsToCome::set_most_besides(10);
+  EXPECT_EQ(WeightsToCome::most_besides(), 10U);
+  WeightsToCome::set_most_besides(std::nullopt);
+  EXPECT_GE(WeightsToCome::most_besides(), uint64_t{256} << 20);
+  EXPECT_LT(WeightsToCome::most_besides(), uint64_t{1} << 50);
+  WeightsToCome unknown(true);
+  unknown.expect("w", {int64_t{1} << 40}, kFloat32);
 }
 
 }  // namespace

@@ -56,10 +56,11 @@ TEST(WorkerUnlikeFits, A8_OptionsAreCompared) {
                   {.verbose = Verbose::kSilent, .steps_per_epoch = is_first ? 1 : 2});
     FitOptions validated{.verbose = Verbose::kSilent};
     if (is_first) validated.validation_data = batches_of(12);
-    expect_unlike("of all data each, validated behind every 1", "without validation", validated);
+    expect_unlike("of all data each, validated after epochs: every 1", "without validation",
+                  validated);
     validated.validation_data = batches_of(12);
     validated.validation_freq = is_first ? ValidationFreq({1, 3}) : 2;
-    expect_unlike("validated behind [1, 3]", "validated behind every 2", validated);
+    expect_unlike("validated after epochs: [1, 3]", "validated after epochs: every 2", validated);
   });
 }
 

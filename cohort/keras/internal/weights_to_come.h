@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,8 +20,9 @@ namespace cohort::keras::internal {
 /// would draw them: drawing takes longer than reading a file. Threads: bound to one.
 class [[nodiscard]] WeightsToCome {
  public:
-  /// False: they are drawn as ever. `bytes`: what the file has of them.
-  explicit WeightsToCome(bool come, uint64_t bytes = kAny);
+  /// False: they are drawn as ever. `bytes`: what the file has of them; `besides`: what all that
+  /// are in no file may take, as states and weights that a layer does not store.
+  explicit WeightsToCome(bool come, uint64_t bytes = kAny, uint64_t besides = most_besides());
   ~WeightsToCome();
   WeightsToCome(const WeightsToCome&) = delete;
   WeightsToCome& operator=(const WeightsToCome&) = delete;
@@ -32,6 +34,11 @@ class [[nodiscard]] WeightsToCome {
   /// `draw` gives the variable the value that it would have had.
   void add(const Variable& variable, std::function<void()> draw);
   void draw_all_but(std::span<const Variable> filled) const;
+
+  /// Half of the memory that is free, and no less than 256 MiB; or what set_most_besides() says.
+  static uint64_t most_besides();
+  /// Of this process; nullopt: as it is free.
+  static void set_most_besides(std::optional<uint64_t> bytes);
 
  private:
   static constexpr uint64_t kAny = UINT64_MAX;
