@@ -42,6 +42,7 @@ KERAS_FLOORS = [
     ["fields"],
     ["internal", "dtype_policy", "serializable"],
     ["activations", "constraints", "initializers", "regularizers", "keras_tensor", "internal/tensor_functions"],
+    ["internal/operation_shapes"],
     ["layer", "stft"],
     ["losses", "internal/call_node", "internal/operation"],
     ["metrics", "optimizers", "layers", "internal/graph"],

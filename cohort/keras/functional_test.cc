@@ -3,6 +3,7 @@
 // Functional models, and losses and metrics by output, beside real Keras's: golden/functional.json.
 #include <gtest/gtest.h>
 
+#include "cohort/keras/internal/operation.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/operations.h"
 #include "cohort/keras/optimizers/optimizers.h"
@@ -226,6 +227,57 @@ TEST(Functional, OperationsThatAreNotKnownAreRefused) {
     text.replace(at, 5, "\"Sinc\"");
   }
   expect_error<Unimplemented>({"Sinc", "TrueDivide"}, [&] { model_from_json(text); });
+}
+
+using internal::Operation;
+
+// As files have it: null where a tensor stands.
+data::TensorSpec spec_of(const char* kind, Config::List arguments, Config options,
+                         const std::vector<data::TensorSpec>& x) {
+  const Operation operation(kind, {arguments.begin(), arguments.end()}, "op", std::move(options));
+  std::vector<data::ElementSpec> inputs(x.begin(), x.end());
+  return operation
+      .compute_output_spec(x.size() == 1 ? data::ElementSpec(x[0])
+                                         : data::ElementSpec::tuple(inputs))
+      .leaf();
+}
+
+TEST(Functional, FunctionsSayShapesAndTypes) {
+  constexpr int64_t kAny = kUnknownDim;
+  const data::TensorSpec rows{{kAny, kAny, 4}, kFloat32}, known{{kAny, 9, 4}, kFloat32};
+  const data::TensorSpec whole{{kAny, 4}, kInt32};
+  const Config none = Config::object();
+  const Config::List two = {nullptr, nullptr}, listed = {Config(two)};
+  EXPECT_EQ(spec_of("Maximum", two, none, {rows, known}).shape, known.shape);
+  EXPECT_EQ(spec_of("Maximum", {nullptr, 0.5}, none, {rows}).shape, rows.shape);
+  EXPECT_EQ(spec_of("Maximum", {nullptr, 0.5}, none, {whole}).dtype, kFloat32);
+  EXPECT_EQ(spec_of("Minimum", {1, nullptr}, none, {whole}).dtype, kInt32);
+  EXPECT_EQ(spec_of("Where", {nullptr, nullptr, 0.0}, none, {rows, known}).shape, known.shape);
+  EXPECT_EQ(spec_of("Where", {nullptr, 1, 0}, none, {rows}).dtype, kInt32);
+  EXPECT_EQ(spec_of("Where", {nullptr, 1, 0.5}, none, {whole}).dtype, kFloat32);
+  EXPECT_EQ(spec_of("Less", {nullptr, 0}, none, {rows}).dtype, kBool);
+  const Config last = Config::object({{"axis", -1}}), second = Config::object({{"axis", 1}});
+  EXPECT_EQ(spec_of("Concatenate", listed, last, {rows, known}).shape, (Shape{kAny, 9, 8}));
+  EXPECT_EQ(spec_of("Concatenate", listed, second, {rows, known}).shape, rows.shape);
+  EXPECT_EQ(spec_of("Stack", listed, second, {rows, known}).shape, (Shape{kAny, 2, 9, 4}));
+  const auto reshaped = [&](Config::List to, const data::TensorSpec& x) {
+    return spec_of("Reshape", {nullptr}, Config::object({{"newshape", Config(std::move(to))}}), {x})
+        .shape;
+  };
+  EXPECT_EQ(reshaped({-1, 16, 9}, rows), (Shape{kAny, 16, 9}));
+  EXPECT_EQ(reshaped({2, -1}, {{3, 4}, kFloat32}), (Shape{2, 6}));
+  expect_error<InvalidArgument>({"Reshape"}, [&] { reshaped({5, -1}, {{3, 4}, kFloat32}); });
+  expect_error<InvalidArgument>({"Reshape", "left open"}, [&] { reshaped({-1, -1}, rows); });
+  expect_error<InvalidArgument>({"Where", "broadcast"}, [&] {
+    spec_of("Where", {nullptr, nullptr, 0}, none, {known, {{kAny, 5}, kFloat32}});
+  });
+  expect_error<InvalidArgument>({"Squeeze", "size 1"},
+                                [&] { spec_of("Squeeze", {nullptr}, last, {rows}); });
+  expect_error<Unimplemented>({"Exp", "expected tensors of the model as arguments"},
+                              [&] { spec_of("Exp", {0.5}, none, {}); });
+  expect_error<Unimplemented>({"Maximum", "or plain numbers", "true"}, [&] {
+    spec_of("Maximum", {nullptr, true}, none, {rows});
+  });
 }
 
 // What is not what the layers hand on would be another result.

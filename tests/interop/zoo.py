@@ -3,7 +3,7 @@
 
 import keras
 
-L, O = keras.layers, keras.optimizers
+L, O, ops = keras.layers, keras.optimizers, keras.ops
 
 # What has no model here, by its reason.
 WITHOUT_A_MODEL = {
@@ -115,6 +115,26 @@ def sounds():
     return compiled(keras.Model(x, L.Dense(3)(L.Concatenate()(parts))), O.SGD(0.0001))
 
 
+def functions():
+    """Of keras.ops: all that a file may have, but for softmax along several axes, which Keras does not read
+    again with JAX."""
+    x = keras.Input((16, 3))
+    y = L.Dense(3)(x)
+    y = ops.maximum(y, 0.1) - ops.minimum(0.25, ops.divide(x, 2)) + ops.maximum(x, y)
+    y = ops.where(x > 0, y, 1) * ops.clip(x, -1, 1.5) + ops.where(ops.less_equal(x, y), 0, 1)
+    y += ops.where(ops.equal(ops.cast(x, "int32"), 0), 0.5, 2) * ops.subtract(1, ops.multiply(y, 0.5))
+    y -= ops.where(x >= y, ops.where(x < y + 1, 0.25, x), y)
+    z = ops.reshape(ops.tanh(ops.reshape(y, (-1, 3))), (-1, 16, 3))
+    y = ops.softmax(y, axis=1) + 0.1 * ops.log_softmax(z) + ops.sigmoid(ops.silu(ops.relu(y) + ops.elu(z)))
+    y = ops.squeeze(ops.expand_dims(ops.sum(y, axis=()), (0, -1)), axis=(0, -1))
+    y = ops.sqrt(ops.square(y) + 1) + ops.exp(-ops.softplus(z)) + ops.log(ops.square(z) + 0.5)
+    y = ops.gelu(y) + ops.gelu(z, approximate=False) + ops.leaky_relu(z, 0.3)
+    parts = ops.concatenate([y, ops.transpose(ops.stack([y, z], axis=1), (0, 2, 1, 3))[:, :, 0]], axis=-1)
+    y = ops.max(parts, axis=1, initial=0.5) * ops.min(parts, axis=[-2], initial=-0.25)
+    y += ops.mean(parts, axis=1) + ops.sum(ops.mean(z, axis=[1, 2], keepdims=True), axis=1)
+    return compiled(keras.Model(x, L.Dense(3)(y)))
+
+
 def features():
     x = keras.Input((3,))
     groups = L.CategoryEncoding(num_tokens=4, output_mode="multi_hot")(L.Discretization([-0.5, 0.0, 1.0])(x))
@@ -155,5 +175,5 @@ def mixed_images():
 def models():
     """name: the model, compiled."""
     makers = (series, masked_series, volumes, pooled_volumes, pooled_images, films, cells, merges, spectral,
-              additive, sounds, features, tied, noisy, augmented, mixed_images)
+              additive, sounds, functions, features, tied, noisy, augmented, mixed_images)
     return {make.__name__: make() for make in makers}

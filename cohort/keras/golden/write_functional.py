@@ -82,6 +82,21 @@ def functions():
     return keras.Model(x, L.Dense(2, name="end")(ops.cast(y, "float32")), name="functions")
 
 
+def told():
+    """Functions beside numbers, along several axes, and of sizes that are known in part."""
+    s, k = keras.Input((None, 3), name="s"), keras.Input((16, 3), name="k")
+    y = ops.maximum(s, 0.0) - ops.minimum(0.25, ops.divide(k, 2)) + ops.maximum(s, k)
+    y = ops.where(ops.greater(k, 0), y, 1) + ops.where(ops.less_equal(s, 0.5), 0, 1) * ops.clip(k, -1, 1)
+    y += ops.where(ops.equal(ops.cast(k, "int32"), 0), 0.5, 2) * ops.subtract(1, ops.multiply(y, 0.5))
+    z = ops.reshape(ops.tanh(ops.reshape(y, (-1, 3))), (-1, 16, 3))  # into parts
+    y = ops.softmax(y, axis=(1, 2)) + ops.log_softmax(z, axis=(2, -2)) * ops.where(s < k, 1.5, k)
+    y = ops.squeeze(ops.expand_dims(ops.sum(y, axis=()), (0, -1)), axis=(0, -1))
+    y = ops.concatenate([y, s], axis=-1) + ops.max(ops.stack([s, k], axis=1), axis=[], initial=0.1)[:, 0, :, :1]
+    y = ops.concatenate([y[..., :3], ops.mean(k, axis=[]), s], axis=1)
+    y = ops.max(y, axis=1, initial=0.5) * ops.min(y, axis=[1], initial=-0.25) + ops.sum(y, axis=1)
+    return keras.Model([s, k], L.Dense(2, name="end")(y), name="told")
+
+
 def rounded(values):
     return [np.round(x.astype("float64"), 7).tolist() for x in values]
 
@@ -104,7 +119,8 @@ def case_of(model):
     draws = np.random.RandomState(3)
     weights = [np.round(draws.randn(*v.shape) * 0.5, 3) for v in model.weights]
     model.set_weights(weights)
-    inputs = [np.round(draws.randn(4, t.shape[1]), 3).astype("float32") for t in model.inputs]
+    inputs = [np.round(draws.randn(4, *(n or 16 for n in t.shape[1:])), 3).astype("float32")
+              for t in model.inputs]
     if model.name == "masked":
         inputs = [draws.randint(0, 3, (4, 5)).astype("float32")]
     outputs = model.predict(inputs if len(inputs) > 1 else inputs[0], verbose=0)
@@ -120,4 +136,4 @@ def case_of(model):
 here = pathlib.Path(__file__).parent
 (here / "functional.json").write_text(json.dumps(
     [case_of(two_by_two()), case_of(nested()), case_of(masked()), case_of(operators()),
-     case_of(causal()), case_of(functions())]) + "\n")
+     case_of(causal()), case_of(functions()), case_of(told())]) + "\n")

@@ -5,14 +5,12 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/floor_divide.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/remainder.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sub.h>
 #include <c10/core/ScalarType.h>
 
@@ -20,8 +18,9 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
 #include "cohort/keras/internal/layer_call.h"
-#include "cohort/keras/internal/torch_errors.h"
+#include "cohort/keras/internal/operation_shapes.h"
 
 namespace cohort::keras::internal {
 namespace {
@@ -52,49 +51,8 @@ TensorOp broadcasting(const std::string& kind) {
 
 bool is_unary(const std::string& kind) { return kind == "Absolute" || kind == "Negative"; }
 
-Tensor wrapped(const Config& number) {
-  const bool whole = number.to_json().find_first_of(".eE") == std::string::npos;
-  Tensor x = whole ? at::scalar_tensor(number.integer(), kInt64)
-                   : at::scalar_tensor(number.number(), kFloat64);
-  x.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return x;
-}
-
-Shape broadcast_shape(const std::string& kind, const Shape& a, const Shape& b) {
-  const std::size_t rank = std::max(a.size(), b.size());
-  Shape out(rank, 1);
-  const auto size = [&](const Shape& shape, std::size_t i) {
-    return i + shape.size() < rank ? 1 : shape[i + shape.size() - rank];
-  };
-  for (std::size_t i = 0; i < rank; ++i) {
-    const int64_t x = size(a, i), y = size(b, i);
-    COHORT_CHECK_ARG(x == y || x == 1 || y == 1 || x == kUnknownDim || y == kUnknownDim, "[", kind,
-                     "] expected shapes that broadcast, got ", none_shape(a), " and ",
-                     none_shape(b));
-    out[i] = x == 1 || (x == kUnknownDim && y != 1) ? y : x;
-  }
-  return out;
-}
-
-Shape product_shape(Shape a, Shape b) {
-  COHORT_CHECK_ARG(!a.empty() && !b.empty(), "[Matmul] expected at least one axis, got ",
-                   none_shape(a), " and ", none_shape(b));
-  const bool row = a.size() == 1, column = b.size() == 1;
-  if (row) a.insert(a.begin(), 1);
-  if (column) b.push_back(1);
-  const int64_t inner = a.back(), other = b[b.size() - 2];
-  COHORT_CHECK_ARG(inner == other || inner == kUnknownDim || other == kUnknownDim,
-                   "[Matmul] expected equal inner sizes, got ", none_shape(a), " and ",
-                   none_shape(b));
-  const int64_t rows = a[a.size() - 2], columns = b.back();
-  Shape out = broadcast_shape("Matmul", {a.begin(), a.end() - 2}, {b.begin(), b.end() - 2});
-  if (!row) out.push_back(rows);
-  if (!column) out.push_back(columns);
-  return out;
-}
-
 DType type_with(DType type, const Config& number) {
-  const bool floating = c10::isFloatingType(type) || wrapped(number).scalar_type() == kInt64;
+  const bool floating = c10::isFloatingType(type) || wrapped_number(number).scalar_type() == kInt64;
   return floating ? type : floatx();
 }
 
@@ -178,14 +136,19 @@ Shape taken_shape(Shape shape, const Config& key) {
   return shape;
 }
 
-// Null where the tensors are: one by one, or in a list.
+// Null where the tensors are: one by one, or in a list. Some take numbers in place of some.
 bool takes(const TensorFunction& function, const std::vector<Config>& arguments) {
   const bool in_list = function.tensors == 0;
   const Config::List given = in_list && arguments.size() == 1 && arguments[0].is_list()
                                  ? arguments[0].list()
                                  : Config::List(arguments.begin(), arguments.end());
   const std::size_t count = in_list ? std::max<std::size_t>(given.size(), 1) : function.tensors;
-  return given.size() == count && std::ranges::all_of(given, &Config::is_null);
+  const bool takes_numbers = function.shapes == TensorFunction::Shapes::kBroadcast;
+  const auto fits = [&](const Config& x) {
+    return x.is_null() || (takes_numbers && x.is_number());
+  };
+  return given.size() == count && std::ranges::all_of(given, fits) &&
+         std::ranges::any_of(given, &Config::is_null);
 }
 
 bool takes(const std::string& kind, const std::vector<Config>& arguments) {
@@ -197,6 +160,11 @@ bool takes(const std::string& kind, const std::vector<Config>& arguments) {
   const auto fits = [](const Config& x) { return x.is_null() || x.is_number(); };
   return std::ranges::all_of(arguments, fits) &&
          !(arguments[0].is_number() && arguments[1].is_number());
+}
+
+bool takes_numbers(const std::string& kind, const TensorFunction* function) {
+  return function != nullptr ? function->shapes == TensorFunction::Shapes::kBroadcast
+                             : broadcasting(kind) != nullptr;
 }
 
 }  // namespace
@@ -215,8 +183,11 @@ Operation::Operation(std::string kind, std::vector<Config> arguments, std::strin
                                 join(tensor_function_names(), ", "), ", got ", kind_,
                                 ": write it as a layer"));
   }
-  COHORT_CHECK_ARG(takes(kind_, arguments_), "[", kind_, "] expected the arguments of Keras, got ",
-                   Config(arguments_));
+  if (!takes(kind_, arguments_)) {
+    throw Unimplemented(str_cat("[", kind_, "] expected tensors of the model",
+                                takes_numbers(kind_, function_) ? " or plain numbers" : "",
+                                " as arguments, got ", Config(arguments_), ": null is a tensor"));
+  }
   set_autocast(false);
 }
 
@@ -226,15 +197,25 @@ std::size_t Operation::tensors() const {
   return static_cast<std::size_t>(std::ranges::count_if(arguments_, &Config::is_null));
 }
 
+std::vector<Tensor> Operation::with_numbers(const std::vector<Tensor>& x) const {
+  if (x.size() >= arguments_.size()) return x;
+  std::vector<Tensor> all;
+  std::size_t next = 0;
+  for (const Config& argument : arguments_) {
+    all.push_back(argument.is_null() ? x.at(next++) : wrapped_number(argument));
+  }
+  return all;
+}
+
 Tensor Operation::compute(const std::vector<Tensor>& x) const {
-  if (function_ != nullptr) return function_->compute(x, options_);
+  if (function_ != nullptr) return function_->compute(with_numbers(x), options_);
   if (kind_ == kIndexing) return taken(x[0], arguments_[1]);
   if (kind_ == "Negative") return at::neg(x[0]);
   if (kind_ == "Absolute") return at::abs(x[0]);
   if (kind_ == "Matmul") return at::matmul(x[0], x[1]);
   const TensorOp op = broadcasting(kind_);
-  if (!arguments_[0].is_null()) return op(wrapped(arguments_[0]), x[0]);
-  if (!arguments_[1].is_null()) return op(x[0], wrapped(arguments_[1]));
+  if (!arguments_[0].is_null()) return op(wrapped_number(arguments_[0]), x[0]);
+  if (!arguments_[1].is_null()) return op(x[0], wrapped_number(arguments_[1]));
   return op(x[0], x[1]);
 }
 
@@ -253,7 +234,10 @@ ElementSpec Operation::compute_output_spec(const ElementSpec& inputs) const {
   const std::vector<TensorSpec> x = inputs.flat();
   COHORT_CHECK_ARG(x.size() == tensors(), "[", name(), "] expected ", tensors(), " tensors, got ",
                    inputs);
-  if (function_ != nullptr) return function_spec(x);
+  if (function_ != nullptr) {
+    return spec_of_function(kind_, *function_, options_, x,
+                            [this](const std::vector<Tensor>& of) { return compute(of); });
+  }
   TensorSpec out = x[0];
   if (kind_ == kIndexing) {
     out.shape = taken_shape(out.shape, arguments_[1]);
@@ -269,37 +253,6 @@ ElementSpec Operation::compute_output_spec(const ElementSpec& inputs) const {
   }
   const bool is_floating = !is_typed || c10::isFloatingType(out.dtype);
   if (kind_ == "TrueDivide" && !is_floating) out.dtype = floatx();
-  return out;
-}
-
-// By tensors without memory, with two sizes in place of those that are not known: what they change
-// is not known behind the function, either.
-TensorSpec Operation::function_spec(const std::vector<TensorSpec>& inputs) const {
-  constexpr int64_t kSize = 840;  // which whatever is up to 8 divides, for reshape
-  const auto of_size = [&](int64_t any) {
-    std::vector<Tensor> x;
-    for (const TensorSpec& input : inputs) {
-      Shape shape = input.shape;
-      std::ranges::replace(shape, kUnknownDim, any);
-      const DType dtype = input.dtype == DType::Undefined ? floatx() : input.dtype;
-      x.push_back(at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kMeta)));
-    }
-    return compute(x);
-  };
-  Tensor one, other;
-  try {
-    one = of_size(kSize);
-    other = of_size(2 * kSize);
-  } catch (const c10::Error& error) {
-    throw InvalidArgument(str_cat("[", kind_, "] expected inputs that fit, got ",
-                                  none_shape(inputs[0].shape), ": ", torch_text(error)));
-  }
-  TensorSpec out{shape_of(one), one.scalar_type()};
-  for (std::size_t i = 0; i < out.shape.size(); ++i) {
-    if (one.size(static_cast<int64_t>(i)) != other.size(static_cast<int64_t>(i))) {
-      out.shape[i] = kUnknownDim;
-    }
-  }
   return out;
 }
 
@@ -327,6 +280,22 @@ Config::List Operation::arguments_with(const Config::List& tensors) const {
   }
   return all;
 }
+
+namespace {
+
+// What a later Keras may say: without it, as this one is.
+void warn_of_unknown(const std::string& kind, const Config& options) {
+  const TensorFunction* const function = find_tensor_function(kind);
+  if (function == nullptr) return;
+  for (const auto& [name, value] : options.members()) {
+    const bool is_known = std::ranges::find(function->options, name) != function->options.end();
+    if (is_known || value.is_null() || (value.is_bool() && !value.boolean())) continue;
+    COHORT_LOG(kWarning, "[", kind, "] does not know \"", name, "\": ", value.brief(),
+               " is left out");
+  }
+}
+
+}  // namespace
 
 std::shared_ptr<Operation> operation_of(const Config& entry) {
   const Config *module = entry.find("module"), *nodes = entry.find("inbound_nodes");
@@ -358,6 +327,7 @@ std::shared_ptr<Operation> operation_of(const Config& entry) {
       if (name != "name") options.set(name, value);
     }
   }
+  warn_of_unknown(kind, options);
   return std::make_shared<Operation>(kind, std::move(arguments), entry.text("name"),
                                      std::move(options));
 }

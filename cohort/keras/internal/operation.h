@@ -13,12 +13,12 @@
 namespace cohort::keras::internal {
 
 /// Called once. Its arguments are Keras's, in their order: null where a tensor is to stand, else
-/// what the operation is told, or a list of nulls. `options` is what its config says besides the
-/// name, of functions of tensor_functions.h. Threads: immutable.
+/// what the operation is told, a number in place of a tensor, or a list of nulls. `options` is what
+/// its config says besides the name, of functions of tensor_functions.h. Threads: immutable.
 class Operation : public NestLayer {
  public:
-  /// Errors: Unimplemented for a class of Keras's that is not known here; InvalidArgument for
-  ///         other arguments than it takes.
+  /// Errors: Unimplemented for a class of Keras's that is not known here, and for arguments that
+  ///         are neither tensors nor, where it takes these, numbers.
   Operation(std::string kind, std::vector<Config> arguments, std::string name = {},
             Config options = {});
 
@@ -40,7 +40,7 @@ class Operation : public NestLayer {
  private:
   std::size_t tensors() const;
   Tensor compute(const std::vector<Tensor>& x) const;
-  TensorSpec function_spec(const std::vector<TensorSpec>& inputs) const;
+  std::vector<Tensor> with_numbers(const std::vector<Tensor>& x) const;
 
   const std::string kind_;
   const std::vector<Config> arguments_;

@@ -135,7 +135,7 @@ Values Exporter::convert(const LayerBase& layer, const Values& in, const Told& t
     out = convert_drawing(*model, in);
   } else if (operation != nullptr) {
     const TensorSpec spec = layer.compute_output_spec(spec_of(in)).leaf();
-    out = convert_operation({*this, g_, layer, {}, in}, spec);
+    out = convert_operation({*this, g_, layer, layer.get_config(), in}, spec);
     out.at(0).spec = spec;
   } else {
     const bool is_known = conversions_.contains(layer.class_name()) && is_kerass(layer);
