@@ -4,10 +4,11 @@
 //
 //   keras_fuzz TARGET FOLDER [INPUT...]
 //
-// Runs the given inputs, then for COHORT_FUZZ_SECONDS (3) changed ones, with the random seed
-// COHORT_FUZZ_SEED (1; 0: another one every time): changes of the target's seeds, and of inputs
-// that led to an error that was not seen before. A process of its own runs them, which may crash,
-// hang or take memory; the input that does is then kept in FOLDER/TARGET.
+// Runs the given inputs and the target's seeds, which must be read, then for COHORT_FUZZ_SECONDS
+// (3) of a processor's time changed ones, with the random seed COHORT_FUZZ_SEED (1; 0: another one
+// every time): changes of the seeds, and of inputs that led to an error that was not seen before. A
+// process of its own runs them, which may crash, hang or take memory; the input that does is then
+// kept in FOLDER/TARGET.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -51,12 +53,15 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLongest = std::size_t{4} << 20;
-constexpr int kMostSeconds = 20;
+// Of an input, and of making the seeds: of a processor, however busy the machine is; and of waiting
+// for what never comes.
+constexpr double kMostSeconds = 20, kMostSecondsOfSeeds = 120;
+constexpr auto kMostWaiting = std::chrono::minutes(10);
 constexpr long kMostKilobytes = 512 * 1024;         // more than before, of one input
 constexpr rlim_t kMostAddresses = rlim_t{2} << 30;  // more than at first
 constexpr std::size_t kMostFound = 2'000;
 
-/// What both processes see: the input that is run.
+/// What both processes see: the input that is run; number 0: none yet, the seeds are made.
 struct Running {
   std::atomic<uint64_t> number;
   std::size_t size;
@@ -66,6 +71,13 @@ struct Running {
 uint64_t setting(const char* name, uint64_t otherwise) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? std::stoull(value) : otherwise;
+}
+
+// That a process has had of all processors.
+double seconds_of(clockid_t clock) {
+  timespec time = {};
+  ::clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 long peak_kilobytes() {
@@ -93,6 +105,7 @@ std::string outcome_of(const FileTarget& target, const Input& input) {
     return "";
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) broken(error.what());
+    if (target.is_bounded && error.code() == ErrorCode::kResourceExhausted) broken(error.what());
     std::string text;
     for (const char* c = error.what(); *c != '\0' && text.size() < 200; ++c) {
       if (std::isdigit(static_cast<unsigned char>(*c)) == 0) text += *c;
@@ -113,13 +126,17 @@ class Fuzz {
       : target_(target), running_(running), random_(random_seed()) {}
 
   void run_all(const std::vector<std::string>& given) {
-    for (const std::string& bytes : given) run({bytes});
     pool_ = target_.seeds();
     seeds_ = pool_.size();
-    for (std::size_t i = 0; i < seeds_; ++i) run({pool_[i]});
+    for (std::size_t i = 0; i < seeds_; ++i) {
+      const std::string outcome = run({pool_[i]});
+      if (!outcome.empty()) broken("a seed is not read: " + outcome);
+    }
     limit_memory();
-    const auto end = Clock::now() + std::chrono::seconds(setting("COHORT_FUZZ_SECONDS", 3));
-    while (Clock::now() < end) {
+    for (const std::string& bytes : given) run({bytes});
+    const double end = seconds_of(CLOCK_PROCESS_CPUTIME_ID) +
+                       static_cast<double>(setting("COHORT_FUZZ_SECONDS", 3));
+    while (seconds_of(CLOCK_PROCESS_CPUTIME_ID) < end) {
       const bool of_seed = random_.once_in(2);
       const std::size_t number = random_.below(of_seed ? seeds_ : pool_.size());
       run(target_.change(pool_[number], number < seeds_, random_));
@@ -134,8 +151,9 @@ class Fuzz {
     return seed != 0 ? seed : static_cast<uint64_t>(Clock::now().time_since_epoch().count());
   }
 
-  void run(const Input& input) {
-    if (input.bytes.size() > kLongest) return;
+  // What came of it.
+  std::string run(const Input& input) {
+    if (input.bytes.size() > kLongest) return "too long";
     running_.size = input.bytes.size();
     std::memcpy(running_.bytes, input.bytes.data(), input.bytes.size());
     ++running_.number;
@@ -148,6 +166,7 @@ class Fuzz {
     }
     const bool is_new = outcomes_.insert(outcome).second && runs_ > seeds_;
     if (is_new && pool_.size() < kMostFound + seeds_) pool_.push_back(input.bytes);
+    return outcome;
   }
 
   const FileTarget& target_;
@@ -169,7 +188,10 @@ const FileTarget& target_of(const std::string& name) {
 
 // Its exit code, or that it crashed, or did not come to an end.
 std::string fate_of(pid_t child, const Running& running) {
+  clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
+  ::clock_getcpuclockid(child, &clock);
   uint64_t seen = 0;
+  double begin = 0;
   auto since = Clock::now();
   int status = 0;
   while (::waitpid(child, &status, WNOHANG) == 0) {
@@ -177,11 +199,19 @@ std::string fate_of(pid_t child, const Running& running) {
     if (running.number != seen) {
       seen = running.number;
       since = Clock::now();
-    } else if (Clock::now() - since > std::chrono::seconds(kMostSeconds)) {
-      ::kill(child, SIGKILL);
-      ::waitpid(child, &status, 0);
-      return "it took more than " + std::to_string(kMostSeconds) + " seconds";
+      begin = seconds_of(clock);
+      continue;
     }
+    const bool waits = Clock::now() - since > kMostWaiting;
+    if (!waits && seconds_of(clock) - begin < (seen == 0 ? kMostSecondsOfSeeds : kMostSeconds)) {
+      continue;
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    return seen == 0 ? "the seeds were not made in time"
+           : waits   ? "it waited for what did not come"
+                     : "it took more than " + std::to_string(static_cast<int>(kMostSeconds)) +
+                         " seconds of a processor";
   }
   if (WIFSIGNALED(status)) return std::string("it ended by ") + ::strsignal(WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return "it ended with " + std::to_string(WEXITSTATUS(status));
@@ -207,6 +237,10 @@ int main_of(int argc, char** argv) {
   const std::string fate = fate_of(child, running);
   fs::remove_all(work);
   if (fate.empty()) return 0;
+  if (running.number == 0) {
+    std::cerr << "keras_fuzz: " << fate << "\n";
+    return 1;
+  }
   const std::string_view input(running.bytes, running.size);
   const fs::path folder = fs::path(argv[2]) / target.name;
   fs::create_directories(folder);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "cohort/archive/hdf5_file.h"
 #include "cohort/archive/internal/hdf5_trailer.h"
@@ -14,6 +15,7 @@
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/internal/unknown_fields.h"
+#include "cohort/keras/internal/weights_to_come.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/metrics/metrics.h"
@@ -250,6 +252,7 @@ std::string archive_of(const Members& members) {
 }
 
 Strings archive_seeds() {
+  keras::internal::WeightsToCome::set_most_besides(uint64_t{256} << 20);  // on every machine
   Strings seeds;
   const std::string path = path_of("seed.keras");
   const auto add = [&](const keras::Model& model) {
@@ -257,14 +260,13 @@ Strings archive_seeds() {
     seeds.push_back(bytes_of(path));
   };
   add(small_model());
+  std::set<fs::path> golden;  // in one order
   for (const auto& entry : fs::directory_iterator(COHORT_GOLDEN)) {
-    if (entry.path().extension() == ".keras") add(*keras::load_model(entry.path()));
+    if (entry.path().extension() == ".keras") golden.insert(entry.path());
   }
+  for (const fs::path& file : golden) add(*keras::load_model(file));
   for (const std::string& config : model_configs()) {
-    try {
-      add(*keras::model_from_json(config));
-    } catch (const Error&) {  // it has no weights
-    }
+    add(*keras::model_from_json(config));
   }
   return seeds;
 }
