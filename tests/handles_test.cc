@@ -5,12 +5,12 @@
 // crash.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <functional>
 #include <type_traits>
 
 #include "cohort/cohort.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort {
 namespace {
@@ -199,9 +199,8 @@ void add_checkpoints(std::vector<Case>& cases) {
 }
 
 void add_writers(std::vector<Case>& cases) {
-  const auto folder = std::filesystem::temp_directory_path() / "cohort_handles_test";
-  const auto writer = gone(SummaryWriter(folder.string()));
-  std::filesystem::remove_all(folder);
+  const cohort::testing::TemporaryFolder folder;
+  const auto writer = gone(SummaryWriter(folder.path()));
   const std::string tag = "[summary_writer.";
   cases.push_back(
       {"SummaryWriter.scalar", tag + "scalar]", [writer] { writer->scalar("x", 1, 0); }});

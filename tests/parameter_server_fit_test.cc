@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <filesystem>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "cohort/cohort.h"
 #include "cohort/coordinator/test_cluster.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort::keras {
 namespace {
@@ -399,8 +399,7 @@ TEST(ParameterServerFit, SaysWhatWorkersCannotMake) {
 }
 
 TEST(ParameterServerFit, GoesOnFromABackupOfEpochs) {
-  const std::string folder = ::testing::TempDir() + "parameter_server_fit_backup";
-  std::filesystem::remove_all(folder);
+  const cohort::testing::TemporaryFolder folder;
   int64_t iterations = 0;
   for (const bool fails : {true, false}) {
     const Job job(2, 1);
@@ -413,10 +412,11 @@ TEST(ParameterServerFit, GoesOnFromABackupOfEpochs) {
       if (fails && epoch == 3) throw FailedPrecondition("the chief is killed");
     }});
     const auto fit = [&] {
-      model.fit(DatasetCreator(make_endless, 8), {.epochs = 5,
-                                                  .callbacks = {BackupAndRestore(folder), count},
-                                                  .verbose = kSilent,
-                                                  .steps_per_epoch = 4});
+      model.fit(DatasetCreator(make_endless, 8),
+                {.epochs = 5,
+                 .callbacks = {BackupAndRestore(folder.path()), count},
+                 .verbose = kSilent,
+                 .steps_per_epoch = 4});
     };
     if (fails) {
       expect_error<FailedPrecondition>({"the chief is killed"}, fit);

@@ -11,6 +11,7 @@
 #include "cohort/cohort.h"
 #include "cohort/coordinator/test_cluster.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort::keras {
 namespace {
@@ -71,14 +72,14 @@ void train(Sequential& model, int epochs) {
 }
 
 TEST(ParameterServerIds, OneWorkerGivesTheRowsOfOneProcess) {
-  const std::string folder = ::testing::TempDir();
+  const cohort::testing::TemporaryFolder folder;
   clear_session();
   const DynamicEmbedding here = make_users();
   Sequential alone = make_model(here);
   train(alone, 2);
   const auto after_two = rows_of(here.table());
   EXPECT_GT(after_two.size(), 10U);
-  Checkpoint({{"model", alone}}).save(folder + "ids_here");
+  Checkpoint({{"model", alone}}).save(folder / "ids_here");
   train(alone, 2);
 
   std::string saved;
@@ -90,8 +91,8 @@ TEST(ParameterServerIds, OneWorkerGivesTheRowsOfOneProcess) {
     train(model, 2);
     EXPECT_EQ(rows_of(there.table()), after_two);
     EXPECT_EQ(there.table().candidates(), 0);
-    Checkpoint({{"model", model}}).save(folder + "ids_there");
-    model.save_weights(folder + "ids.weights.h5");
+    Checkpoint({{"model", model}}).save(folder / "ids_there");
+    model.save_weights(folder / "ids.weights.h5");
     train(model, 2);
     EXPECT_EQ(rows_of(there.table()), rows_of(here.table()));
   }
@@ -100,7 +101,7 @@ TEST(ParameterServerIds, OneWorkerGivesTheRowsOfOneProcess) {
     const auto scope = job.strategy.scope();
     const DynamicEmbedding there = make_users();
     Sequential model = make_model(there);
-    Checkpoint({{"model", model}}).restore(folder + "ids_here");
+    Checkpoint({{"model", model}}).restore(folder / "ids_here");
     train(model, 2);
     EXPECT_EQ(rows_of(there.table()), rows_of(here.table()));
   }
@@ -108,7 +109,7 @@ TEST(ParameterServerIds, OneWorkerGivesTheRowsOfOneProcess) {
     clear_session();
     const DynamicEmbedding again = make_users();
     Sequential model = make_model(again);
-    Checkpoint({{"model", model}}).restore(folder + "ids_there");
+    Checkpoint({{"model", model}}).restore(folder / "ids_there");
     train(model, 2);
     EXPECT_EQ(rows_of(again.table()), rows_of(here.table()));
   }
@@ -117,7 +118,7 @@ TEST(ParameterServerIds, OneWorkerGivesTheRowsOfOneProcess) {
     const DynamicEmbedding again = make_users();
     Sequential model = make_model(again);
     model.predict(looked_up(), {.verbose = kQuiet});
-    model.load_weights(folder + "ids.weights.h5");
+    model.load_weights(folder / "ids.weights.h5");
     EXPECT_EQ(rows_of(again.table()), after_two);
   }
 }

@@ -4,7 +4,6 @@
 // process where each variable is in one piece, and its numbers but for rounding where it is cut.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "cohort/coordinator/parameters/test_servers.h"
 #include "cohort/coordinator/test_cluster.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort::keras {
 namespace {
@@ -102,8 +102,8 @@ TEST(WholeOptimizers, OnServersTrainAsInOneProcess) {
 }
 
 TEST(WholeOptimizers, KeepTheirStateInOtherShards) {
-  const std::string path = ::testing::TempDir() + "/parameter_server_whole_test/ckpt";
-  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+  const cohort::testing::TemporaryFolder folder;
+  const std::string path = folder / "ckpt";
   const TestServers servers(2);
   const auto with = [&](const Strategy& strategy, const auto& use) {
     const auto scope = strategy.scope();

@@ -19,6 +19,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 #include "cohort/variables/local_variables.h"
 #include "cohort/variables/updater.h"
 
@@ -288,7 +289,8 @@ TEST(DynamicTable, LooksUpAnyShape) {
 }
 
 TEST(DynamicTable, GoesOnFromACheckpoint) {
-  const std::string path = ::testing::TempDir() + "dynamic_table_checkpoint";
+  const cohort::testing::TemporaryFolder folder;
+  const std::string path = folder / "checkpoint";
   const DynamicTableOptions options{
       .admit_after = 2, .when_full = WhenFull::kLeastFrequentlyUsed, .steps_to_live = 6};
   const std::vector<Ids> batches = some_batches(12, 60, 9);

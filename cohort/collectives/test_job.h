@@ -25,6 +25,7 @@
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/collectives/transports/threads/thread_job.h"
 #include "cohort/rpc/job_authority.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort::internal::collectives {
 
@@ -44,8 +45,9 @@ inline bool is_socket(Carrier carrier) {
 inline rpc::TlsContext tls_for(const rpc::JobAuthority& authority, const std::string& host) {
   static std::atomic<int> number{0};
   const rpc::IssuedCertificate issued = authority.issue(host);
-  const auto write = [at = str_cat(::testing::TempDir(), "/tls_", ::getpid(), "_", ++number)](
-                         const char* what, const std::string& text) {
+  static const cohort::testing::TemporaryFolder folder;
+  const auto write = [at = folder / std::to_string(++number)](const char* what,
+                                                              const std::string& text) {
     std::ofstream(at + what, std::ios::binary) << text;
     return at + what;
   };

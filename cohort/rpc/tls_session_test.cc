@@ -9,19 +9,20 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "cohort/rpc/job_authority.h"
 #include "cohort/rpc/tls.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort::internal::rpc {
 namespace {
 
 std::string write_file(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/tls_session_" + name;
+  static const cohort::testing::TemporaryFolder folder;
+  const std::string path = folder / name;
   std::ofstream(path, std::ios::binary) << text;
   return path;
 }

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <filesystem>
 #include <string>
 
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort::internal::rpc {
 namespace {
@@ -17,27 +17,27 @@ namespace {
 // An authority, and certificates that it has signed, as a user makes them.
 class Authority {
  public:
-  explicit Authority(std::string name) : folder_(::testing::TempDir() + "/tls_" + name) {
-    std::filesystem::create_directories(folder_);
+  explicit Authority(const std::string& name) {
     run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" +
-        name + " -keyout " + folder_ + "/ca.key -out " + folder_ + "/ca.pem");
+        name + " -keyout " + folder_ / "ca.key" + " -out " + folder_ / "ca.pem");
   }
   /// `host`: whom the certificate is for.
   RpcSecurity certificate(const std::string& host, const std::string& days = "2") const {
-    const std::string at = folder_ + "/" + host + days;
+    const std::string at = folder_ / (host + days);
     run("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + host +
         " -keyout " + at + ".key -out " + at + ".csr");
     run("printf 'subjectAltName=DNS:" + host + "' > " + at + ".ext");
-    run("openssl x509 -req -in " + at + ".csr -CA " + folder_ + "/ca.pem -CAkey " + folder_ +
-        "/ca.key -CAcreateserial -days " + days + " -extfile " + at + ".ext -out " + at + ".pem");
-    return {.certificate = at + ".pem", .key = at + ".key", .authority = folder_ + "/ca.pem"};
+    run("openssl x509 -req -in " + at + ".csr -CA " + folder_ / "ca.pem" + " -CAkey " +
+        folder_ / "ca.key" + " -CAcreateserial -days " + days + " -extfile " + at + ".ext -out " +
+        at + ".pem");
+    return {.certificate = at + ".pem", .key = at + ".key", .authority = folder_ / "ca.pem"};
   }
 
  private:
   static void run(const std::string& command) {
     ASSERT_EQ(::system((command + " 2>/dev/null").c_str()), 0) << command;
   }
-  const std::string folder_;
+  const cohort::testing::TemporaryFolder folder_;
 };
 
 struct Tls : ::testing::Test {

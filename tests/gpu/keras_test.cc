@@ -7,6 +7,7 @@
 
 #include "cohort/keras/test_device_checks.h"
 #include "cohort/keras/test_golden_layers.h"
+#include "cohort/testing/temporary_folder.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace cohort::gpu_tests {
@@ -101,7 +102,8 @@ TEST_F(GpuKeras, HalfPrecisionKeepsChannelsLast) {
 }
 
 TEST_F(GpuKeras, AModelIsSavedAndReadByTheCpu) {
-  const std::string path = ::testing::TempDir() + "/gpu_model.keras";
+  const cohort::testing::TemporaryFolder folder;
+  const std::string path = folder / "gpu_model.keras";
   const Tensor x = at::randn({16, 12});
   Tensor want;
   {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "cohort/strategy/strategies.h"
 #include "cohort/strategy/test_workers.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace cohort::gpu_tests {
@@ -404,33 +404,28 @@ TEST_P(EveryGpuStrategy, DistributedDatasetsGivePartsOnTheDevice) {
 }
 
 TEST_P(EveryGpuStrategy, CheckpointsTravelToCpusAndBack) {
-  const std::string folder =
-      (std::filesystem::temp_directory_path() / ("cohort_gpu_" + std::string(GetParam().name)))
-          .string();
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const cohort::testing::TemporaryFolder folder;
   const auto checkpoint = [](const Line& line) {
     return Checkpoint({{"w", line.w}, {"b", line.b}, {"optimizer", line.optimizer}});
   };
   const Line source(strategy());
   source.train(2);
-  checkpoint(source).save(folder + "/gpu");
+  checkpoint(source).save(folder / "gpu");
   const Line cpu{MirroredStrategy({"CPU:0", "CPU:1"})};
   cpu.train(1);
-  checkpoint(cpu).restore(folder + "/gpu").assert_consumed();
+  checkpoint(cpu).restore(folder / "gpu").assert_consumed();
   EXPECT_EQ(numbers(cpu.w.value()), numbers(source.w.value()));
   const Numbers want = source.train(2);
   const Numbers got = cpu.train(2);
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5) << "step " << i;
-  checkpoint(cpu).save(folder + "/cpu");
+  checkpoint(cpu).save(folder / "cpu");
   const Line back(strategy());
   back.train(1);  // which makes the optimizer's slots
-  checkpoint(back).restore(folder + "/cpu").assert_consumed();
+  checkpoint(back).restore(folder / "cpu").assert_consumed();
   EXPECT_EQ(numbers(back.w.value()), numbers(cpu.w.value()));
   for (const Variable& part : back.w.components()) {
     EXPECT_EQ(numbers(part.value()), numbers(cpu.w.value()));
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST_P(EveryGpuStrategy, WorksAfterAReplicaHasFailed) {

@@ -22,6 +22,7 @@
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/coordinator/test_cluster.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort::internal::coordinator {
 namespace {
@@ -152,7 +153,8 @@ TEST(RemoteTable, WorkersAtOnceMixNoRows) {
 
 // Rows lie by the ids' hashes there, and by their numbers in files.
 TEST(RemoteTable, FilesGoIntoAnyNumberOfServers) {
-  const std::string path = ::testing::TempDir() + "remote_table";
+  const cohort::testing::TemporaryFolder folder;
+  const std::string path = folder / "table";
   const DynamicTableOptions options{.admit_after = 2, .steps_to_live = 9, .seed = 4};
   const std::vector<Ids> batches = some_batches(30, 60, 5);
   for (const Method& method : {testing::row_methods()[1], testing::row_methods()[3]}) {
@@ -201,7 +203,8 @@ TEST(RemoteTable, FilesGoIntoAnyNumberOfServers) {
 
 // A server has fewer rows than ids that belong to it.
 TEST(RemoteTable, AFullFileKeepsWhatWasSeenLast) {
-  const std::string path = ::testing::TempDir() + "remote_table_full";
+  const cohort::testing::TemporaryFolder folder;
+  const std::string path = folder / "table";
   const DynamicTableOptions options{.seed = 4};
   constexpr int64_t kRows = 12;
   Trainer full(OneDeviceStrategy("CPU:0"), kRows, options, testing::row_methods()[0]);
@@ -226,7 +229,8 @@ TEST(RemoteTable, AFullFileKeepsWhatWasSeenLast) {
 
 // Of ids that are counted a server may get more than it counts: the last ones stay.
 TEST(RemoteTable, AFileOfManyCandidatesGoesIntoServersThatCountFewer) {
-  const std::string path = ::testing::TempDir() + "remote_table_candidates";
+  const cohort::testing::TemporaryFolder folder;
+  const std::string path = folder / "table";
   const DynamicTableOptions options{.admit_after = 2, .seed = 4};
   constexpr int64_t kRows = 40;
   Trainer full(OneDeviceStrategy("CPU:0"), kRows, options, testing::row_methods()[0]);

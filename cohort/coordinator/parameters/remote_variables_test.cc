@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <functional>
 #include <sstream>
 
@@ -15,6 +14,7 @@
 #include "cohort/coordinator/status/task_report.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/temporary_folder.h"
 #include "cohort/variables/updater.h"
 
 namespace cohort::internal::coordinator {
@@ -309,11 +309,10 @@ TEST(RemoteVariables, ClipByTheGlobalNorm) {
 }
 
 TEST(RemoteVariables, SaveAsOneTensorAndRestoreInOtherShards) {
-  const std::string folder = ::testing::TempDir() + "/remote_variables_test";
-  std::filesystem::remove_all(folder);
+  const cohort::testing::TemporaryFolder folder;
   const TestServers test(3);
   const Tensor value = (arange(26).to(kFloat32)).reshape({13, 2});
-  const std::string path = folder + "/ckpt";
+  const std::string path = folder / "ckpt";
   {
     const Strategy strategy = test.coordinator(fixed_shards_partitioner(5));
     const auto scope = strategy.scope();
