@@ -49,7 +49,8 @@ test-fast: setup ## build and run the tests nearest to what differs from main (T
 	@tools/test_fast.py --build $(BUILD)/dev --jobs $(JOBS) $(TEST_FAST_ARGS)
 
 FAULT_TESTS := death_test network_test restart_test worker_liveness_test mpi_test cohortrun_test rpc_test \
-  parameter_servers_test replicated_servers_test resumed_test server_memory_test
+  parameter_servers_test parameter_servers_network_test replicated_servers_test resumed_test \
+  server_memory_test
 test-faults: setup ## kill workers at every place of a step, cut and slow their network (root)
 	@$(call configure,dev)
 	@$(call build,dev,$(FAULT_TESTS))

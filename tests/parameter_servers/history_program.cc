@@ -3,16 +3,19 @@
 // A job whose clients push and read two registers, which are led by two servers with copies, and
 // say what they did, and when:
 //
-//   history_program [BUG]
+//   history_program [BUG [REPLICAS [PAUSE]]]
 //
-// Workers push and read in turn, the chief reads meanwhile. A register is a vector of which each
-// push adds 1 to an element of its own. BUG, a client's: "early" calls a push done that is still to
-// be done; "stale" reads what it has read before; "twice" pushes again what was acknowledged.
+// Workers push and read in turn, and pause for PAUSE milliseconds before each number; the chief
+// reads meanwhile. A register is a vector of which each push adds 1 to an element of its own. There
+// are REPLICAS (2) copies of each. BUG, a client's: "early" calls a push done that is still to be
+// done; "stale" reads what it has read before; "twice" pushes again what was acknowledged.
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cohort/base/strings.h"
@@ -57,10 +60,11 @@ void add_one(const Variable& variable, int64_t number) {
 }
 
 std::string push_and_read(const Variable& first, const Variable& second, int64_t function,
-                          const std::string& bug) {
+                          const std::string& bug, int64_t pause) {
   std::string out;
   for (int64_t i = 0; i < kPushes; ++i) {
     const int64_t number = function * kPushes + i;
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause));
     for (int which = 0; which < 2; ++which) {
       const Variable& variable = which == 0 ? first : second;
       const std::string before = bug == "stale" ? seen_in(variable) : "";
@@ -81,15 +85,16 @@ std::string push_and_read(const Variable& first, const Variable& second, int64_t
 }
 COHORT_REGISTER_FUNCTION(push_and_read);
 
-void lead(const std::shared_ptr<ClusterResolver>& resolver, const std::string& bug) {
-  const ParameterServerStrategy strategy({.cluster_resolver = resolver, .replicas = 2});
+void lead(const std::shared_ptr<ClusterResolver>& resolver, const std::string& bug, int replicas,
+          int64_t pause) {
+  const ParameterServerStrategy strategy({.cluster_resolver = resolver, .replicas = replicas});
   ClusterCoordinator coordinator(strategy);
   const auto scope = strategy.scope();
   const Variable first(zeros({kNumbers}), {.name = "first"});
   const Variable second(zeros({kNumbers}), {.name = "second"});
   std::vector<RemoteValue<std::string>> all;
   for (int64_t i = 0; i < kFunctions; ++i) {
-    all.push_back(coordinator.schedule(push_and_read, first, second, i, bug));
+    all.push_back(coordinator.schedule(push_and_read, first, second, i, bug, pause));
   }
   int ended = 0;
   for (const RemoteValue<std::string>& each : all) {
@@ -102,7 +107,10 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, const std::string& b
 }
 
 int run(int argc, char** argv) {
-  return run_job([&](const auto& resolver) { lead(resolver, argc > 1 ? argv[1] : ""); });
+  return run_job([&](const auto& resolver) {
+    lead(resolver, argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 2,
+         argc > 3 ? std::atoi(argv[3]) : 0);
+  });
 }
 const TestProgram kProgram("history_program", run);
 
