@@ -22,7 +22,7 @@ build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
 say = @echo "==> $(1)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-faults test-interop bench bench-ps bench-peers format lint install clean
+.PHONY: help setup demo test test-fast test-faults test-interop test-browser bench bench-ps bench-peers format lint install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -60,6 +60,12 @@ test-interop: setup ## hold files of models against real Keras and onnxruntime, 
 	@$(call configure,dev)
 	@$(call build,dev,keras_interop_program keras_predict_program)
 	@CI=true ctest --preset dev -R '^interop$$' --verbose
+
+test-browser: setup ## look at the page of a coordinator in Chromium, which is set up where missing (300 MB)
+	@tools/setup browser
+	@$(call configure,dev)
+	@$(call build,dev,status_browser_test)
+	@CI=true ctest --preset dev -R '^status_browser_test$$' --verbose
 
 bench: setup ## measure the program and its step against the limit, LibTorch and peers that are set up
 	@tools/setup bench

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "cohort/base/check.h"
@@ -36,7 +38,8 @@ th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px soli
   vertical-align: top; white-space: nowrap; }
 th { color: var(--weak); font-weight: normal; font-size: .85rem; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-td.text { width: 100%; white-space: pre-wrap; overflow-wrap: anywhere; }
+.number + :not(.number) { padding-left: .8rem; }
+td.text { width: 100%; min-width: 18rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .alive::before { content: "\25cf\00a0"; color: #2a9d4a; }
 .awaited::before { content: "\25cb\00a0"; color: #b58900; }
 .lost::before, .gone::before { content: "\2715\00a0"; color: #d33; }
@@ -46,8 +49,14 @@ td.text { width: 100%; white-space: pre-wrap; overflow-wrap: anywhere; }
 <body>
 )";
 
-// Of a text in the answer, which is another's.
-std::string escaped(const Parsed& text) { return base::markup_escaped(text.get<std::string>()); }
+// Of a text in the answer, which is another's. Control characters have no picture.
+std::string escaped(const Parsed& text) {
+  std::string out = text.get<std::string>();
+  std::replace_if(
+      out.begin(), out.end(),
+      [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }, ' ');
+  return base::markup_escaped(out);
+}
 
 std::string mebibytes(double bytes) { return base::fixed_text(bytes / (1 << 20), 0) + " MiB"; }
 
