@@ -5,6 +5,7 @@
 
 #include "cohort/autograd/dynamic_table.h"
 #include "cohort/autograd/embedding.h"
+#include "cohort/autograd/embedding_sparse.h"
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/autograd/leaf_gradients.h"
 #include "cohort/base/error.h"
