@@ -39,6 +39,7 @@ constexpr seconds kLong{4};
 // Behind the healing. A connection that has stalled sends again when its pause is over, which has
 // doubled meanwhile, and slowly at first.
 constexpr seconds kSoon{40};
+constexpr seconds kGivenUp{100};  // a call of a group in a minute, and what goes before and after
 
 struct Cut {
   const char* name;
@@ -122,6 +123,14 @@ class ServersNetwork : public ::testing::Test {
     }
     for (const auto& each : tasks_) EXPECT_EQ(each->wait(), 0) << each->text();
   }
+  // The chief has ended by an error that says so.
+  void expect_error(const std::vector<std::string>& words, seconds limit) {
+    EXPECT_EQ(chief_->wait(limit), 1) << texts();
+    for (const std::string& word : words) {
+      EXPECT_NE(last_of(*chief_).find(word), std::string::npos) << word << " in" << texts();
+    }
+  }
+
   std::optional<Hosts> hosts_;
   std::unique_ptr<Process> store_;
   std::vector<std::unique_ptr<Process>> tasks_;  // in the order of their hosts
@@ -208,6 +217,42 @@ TEST_F(ServersNetwork, C6_LostPacketsChangeNothing) {
   if (!all_faults()) GTEST_SKIP() << "in make test-faults";
   start_all("2", "10", 5);
   expect_a_register(seconds(120));
+}
+
+// Without copies, for less than it takes to give up a server.
+TEST_F(ServersNetwork, C6_APartitionWithoutCopiesIsBorne) {
+  if (!all_faults()) GTEST_SKIP() << "in make test-faults";
+  for (const Cut& each : {Cut{"", {kChief}, {kServer}}, Cut{"", {kWorker}, {kServer}}}) {
+    start_all("1");
+    ASSERT_TRUE(chief_->wait_for("ended: 10\n")) << texts();
+    cut(each);
+    chief_->wait_for("ended: 60\n", kLong);
+    heal();
+    expect_a_register();
+  }
+}
+
+TEST_F(ServersNetwork, C6_AServerThatTheChiefNeverReachesIsNamed) {
+  if (!all_faults()) GTEST_SKIP() << "in make test-faults";
+  for (const char* replicas : {"1", "2"}) {
+    start_all(replicas);
+    ASSERT_TRUE(chief_->wait_for("ended: 10\n")) << texts();
+    cut({.name = "", .from = {kChief}, .to = {kServer}});
+    expect_error({"ps 0", Hosts::address(kServer)}, kGivenUp);
+    heal();
+  }
+}
+
+// What it was at ends with the call's time, and with it the job.
+TEST_F(ServersNetwork, C6_AWorkerThatNeverReachesAServerIsNamed) {
+  if (!all_faults()) GTEST_SKIP() << "in make test-faults";
+  for (const char* replicas : {"1", "2"}) {
+    start_all(replicas, "20");
+    ASSERT_TRUE(chief_->wait_for("ended: 10\n")) << texts();
+    cut({.name = "", .from = {kWorker}, .to = {kServer}});
+    expect_error({"ps 0", "(on worker 0)"}, kGivenUp);
+    heal();
+  }
 }
 
 }  // namespace
