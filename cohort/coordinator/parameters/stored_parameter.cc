@@ -378,16 +378,10 @@ void StoredParameter::update(const UpdateStep& step, RowRange range, PayloadRead
 
 void StoredParameter::apply(const UpdateStep& step, RowRange range, PayloadReader& gradient) {
   own_updated(step);
-  switch (dtype_) {
-    case kFloat64:
-      return update_blocks<double>(step, range, nullptr, gradient);
-    case kFloat16:
-      return update_blocks<c10::Half>(step, range, nullptr, gradient);
-    case kBFloat16:
-      return update_blocks<c10::BFloat16>(step, range, nullptr, gradient);
-    default:
-      return update_blocks<float>(step, range, nullptr, gradient);
-  }
+  // The call stands out here, where the mutex is known to be held.
+  const auto update = variables::with_trained_type(
+      dtype_, []<class T>(T) { return &StoredParameter::update_blocks<T>; });
+  (this->*update)(step, range, nullptr, gradient);
 }
 
 void StoredParameter::update_rows(const UpdateStep& step, RowRange range,
@@ -418,16 +412,9 @@ void StoredParameter::apply_rows(const UpdateStep& step, RowRange range,
                                  const std::vector<int64_t>& rows, bool others_too,
                                  PayloadReader& gradient) {
   own_updated(step);
-  switch (dtype_) {
-    case kFloat64:
-      return apply_rows_of<double>(step, range, rows, others_too, gradient);
-    case kFloat16:
-      return apply_rows_of<c10::Half>(step, range, rows, others_too, gradient);
-    case kBFloat16:
-      return apply_rows_of<c10::BFloat16>(step, range, rows, others_too, gradient);
-    default:
-      return apply_rows_of<float>(step, range, rows, others_too, gradient);
-  }
+  const auto update = variables::with_trained_type(
+      dtype_, []<class T>(T) { return &StoredParameter::apply_rows_of<T>; });
+  (this->*update)(step, range, rows, others_too, gradient);
 }
 
 }  // namespace cohort::internal::coordinator
