@@ -250,7 +250,7 @@ TEST_F(ServersNetwork, C6_AWorkerThatNeverReachesAServerIsNamed) {
     start_all(replicas, "20");
     ASSERT_TRUE(chief_->wait_for("ended: 10\n")) << texts();
     cut({.name = "", .from = {kWorker}, .to = {kServer}});
-    expect_error({"ps 0", "(on worker 0)"}, kGivenUp);
+    expect_error({"ps 0", Hosts::address(kServer), "(on worker 0)"}, kGivenUp);
     heal();
   }
 }

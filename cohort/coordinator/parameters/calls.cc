@@ -187,7 +187,10 @@ void Calls::send_again() {
 bool Calls::again_later(std::size_t index, const std::exception_ptr& error) {
   Call& call = calls_[index];
   if (!is_unavailable(error) || ++call.tries >= kMostTries) return false;
-  again_.emplace(Clock::now() + std::min(kFirstPause * (1 << (call.tries - 1)), kMostPause), index);
+  const auto due = Clock::now() + std::min(kFirstPause * (1 << (call.tries - 1)), kMostPause);
+  // With no time left nobody would be asked, and the error would not say who was.
+  if (due >= call.begun + timeout_) return false;
+  again_.emplace(due, index);
   return true;
 }
 

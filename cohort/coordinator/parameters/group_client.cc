@@ -178,6 +178,10 @@ struct GroupClient::Impl {
     for (std::size_t i = 0; i < options.members.size(); ++i) {
       names.push_back(str_cat("ps ", task_of(i)));
     }
+    const std::string first = names.front();
+    for (std::size_t i = 0; i < std::min(names.size(), options.addresses.size()); ++i) {
+      names[i] += str_cat(" (", options.addresses[i], ")");
+    }
     call.done({.error = std::make_exception_ptr(Unavailable(
                    str_cat("[ps] expected one of ", join(names, ", "),
                            ", which have the copies of these variables, to lead them, got none; "
@@ -185,7 +189,7 @@ struct GroupClient::Impl {
                            call.last,
                            ". Where all of them are lost, start the job again, from its last "
                            "checkpoint"),
-                   names.front()))});
+                   first))});
   }
 
   const GroupClientOptions options;
@@ -275,9 +279,11 @@ std::vector<std::shared_ptr<rpc::RpcClient>> group_clients(
   if (replicas <= 1) return servers;
   std::vector<std::shared_ptr<rpc::RpcClient>> out;
   for (std::size_t g = 0; g < servers.size(); ++g) {
-    GroupClientOptions group{.group = static_cast<int>(g), .members = {}, .first = options[g]};
+    GroupClientOptions group{.group = static_cast<int>(g), .first = options[g]};
     for (std::size_t i = 0; i < static_cast<std::size_t>(replicas); ++i) {
-      group.members.push_back(servers[(g + i) % servers.size()]);
+      const std::size_t task = (g + i) % servers.size();
+      group.members.push_back(servers[task]);
+      group.addresses.push_back(options[task].address);
     }
     group.tasks = servers.size();
     out.push_back(std::make_shared<GroupClient>(std::move(group)));

@@ -16,6 +16,7 @@ struct GroupClientOptions {
   int group = 0;
   std::size_t tasks = 1;                                      ///< Parameter servers of the job.
   std::vector<std::shared_ptr<rpc::RpcClient>> members = {};  ///< The first one leads at first.
+  std::vector<std::string> addresses = {};                    ///< Of the members, for error texts.
   rpc::RpcClientOptions first = {};                           ///< How the first one is reached.
   /// What one server may take for an answer, before another one is asked.
   std::chrono::milliseconds one_try = std::chrono::seconds(2);

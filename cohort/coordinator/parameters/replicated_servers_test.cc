@@ -16,6 +16,7 @@
 
 #include "cohort/base/failpoint.h"
 #include "cohort/base/sanitizers.h"
+#include "cohort/base/strings.h"
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/parameters/test_groups.h"
 #include "cohort/coordinator/parameters/test_servers.h"
@@ -288,6 +289,26 @@ TEST(ReplicatedParameterServers, AreAskedElsewhereWhenOneNeverAnswers) {
   EXPECT_NO_THROW(calls.wait());
   EXPECT_GT(cut_off.asked, 1);
   EXPECT_EQ(leads.asked, 1);
+}
+
+// A call whose time is over is not sent once more, which would forget what it has heard.
+TEST(ReplicatedParameterServers, AreNamedWhereNobodyLeadsThem) {
+  FakeMember one(GroupStatus::kAgain);
+  FakeMember other(GroupStatus::kAgain);
+  std::vector<std::shared_ptr<rpc::RpcClient>> servers;
+  std::vector<rpc::RpcClientOptions> options;
+  for (const FakeMember* each : {&one, &other}) {
+    options.push_back({.address = each->server.address()});
+    servers.push_back(std::make_shared<rpc::RpcClient>(options.back()));
+  }
+  const auto groups = group_clients(servers, options, 2);
+  Calls calls(milliseconds(300));
+  calls.start(*groups[0], "ps.pull", message({}));
+  const std::string text = testing::error_text<Unavailable>([&] { calls.wait(); });
+  const std::string names =
+      str_cat("ps 0 (", one.server.address(), "), ps 1 (", other.server.address(), ")");
+  EXPECT_NE(text.find(names), std::string::npos) << text;
+  EXPECT_EQ(text.find("no server has answered"), std::string::npos) << text;
 }
 
 void have_no_memory(const char* place) {
