@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <span>
 #include <sstream>
+#include <utility>
 
 #include "cohort/autograd/embedding.h"
+#include "cohort/autograd/embedding_sparse.h"
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/coordinator/parameters/test_servers.h"
@@ -305,6 +308,25 @@ TEST(RemoteVariables, ClipByTheGlobalNorm) {
     for (std::size_t i = 0; i < here.values[v].size(); ++i) {
       EXPECT_NEAR(there.values[v][i], here.values[v][i], 1e-6);
     }
+  }
+}
+
+TEST(RemoteVariables, AreLookedUpBySparseIdsAsThoseOfOneProcess) {
+  const TestServers test(2);
+  const auto looked_up = [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const Variable table((arange(20).to(kFloat32) * 0.37).sin().reshape({10, 2}));
+    const SparseIds ids{.indices = tensor({0, 0, 0, 1, 2, 0}, kInt64).reshape({3, 2}),
+                        .values = tensor({9, 2, 9}, kInt64),
+                        .dense_shape = {3, 2}};
+    GradientTape tape;
+    const Tensor out = safe_embedding_lookup_sparse(table, ids, {.default_id = 4});
+    const Gradients g = tape.gradient(out.sum(), std::span(&table, 1));
+    return std::pair(numbers(out), numbers(g[0].gradient.as_tensor()));
+  };
+  const auto here = looked_up(OneDeviceStrategy("CPU:0"));
+  for (const int shards : {1, 3}) {
+    EXPECT_EQ(looked_up(test.coordinator(fixed_shards_partitioner(shards))), here) << shards;
   }
 }
 
