@@ -14,6 +14,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 #include "cohort/testing/http_server.h"
+#include "cohort/testing/ports.h"
 
 namespace cohort {
 namespace {
@@ -100,11 +101,7 @@ TEST(KubernetesClusterResolver, SaysWhatIsWrong) {
 }
 
 TEST(KubernetesClusterResolver, WhoDoesNotAnswerIsNamed) {
-  std::string address;
-  {
-    HttpServer server(HttpServer::Answers{});
-    address = server.address();
-  }
+  const std::string address = str_cat("127.0.0.1:", testing::free_ports(1).front());
   expect_error<Unavailable>({address}, [&] {
     KubernetesClusterResolver({.api_server = "http://" + address, .service_account = "/nowhere"})
         .cluster_spec();

@@ -16,6 +16,7 @@
 #include "cohort/collectives/test_job.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/ports.h"
 
 namespace cohort::internal::collectives {
 namespace {
@@ -227,8 +228,7 @@ TEST(Liveness, WrongOptionsAreNamed) {
 }
 
 TEST(Liveness, AStoreThatNobodyKeepsIsNamedByAll) {
-  std::string nowhere;
-  { nowhere = cluster::StoreServer({}).address(); }
+  const std::string nowhere = str_cat("127.0.0.1:", testing::free_ports(1).front());
   ::setenv(cluster::kStoreVariable, nowhere.c_str(), 1);
   auto ranks = connected(Carrier::kTcp, 2);
   run_with_deadline(kLimit, [&] {

@@ -23,6 +23,7 @@
 #include "cohort/coordinator/test_cluster.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/wire.h"
+#include "cohort/testing/comes_true.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort {
@@ -187,7 +188,8 @@ TEST_F(JournaledFunctions, AVariableEndsWhenTheProgramGoesOn) {
   made_by(with_journal, 1);
   EXPECT_TRUE(is_there(cluster_.spec(), "v"));
   coordinator.schedule(give_back, 2.0);
-  while (is_there(cluster_.spec(), "v")) std::this_thread::yield();  // it is told by another thread
+  // It is told by another thread.
+  ASSERT_TRUE(testing::comes_true([&] { return !is_there(cluster_.spec(), "v"); }));
   EXPECT_EQ(made_by(with_journal, 3).value().item<double>(), 3);
   EXPECT_EQ(made_by(with_journal, 4).value().item<double>(), 4);
   EXPECT_TRUE(is_there(cluster_.spec(), "v"));

@@ -34,7 +34,8 @@ double most_memory_of(const Process& one) {
 void expect_little_beside_what_it_keeps(const Process& server) {
   const double got = most_memory_of(server);
   EXPECT_GT(got, 3.0 * kTable) << "else it does not keep it";
-  EXPECT_LE(got, 1.1 * 3 * kTable + 256) << server.text();
+  // And once more what is pushed, which gRPC may have beside it, where no lane could be opened.
+  EXPECT_LE(got, 1.1 * 3 * kTable + kTable + 256) << server.text();
   ::testing::Test::RecordProperty("most_mib", static_cast<int>(got));
 }
 

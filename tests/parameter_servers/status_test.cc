@@ -84,17 +84,19 @@ TEST_F(LookedAt, AJobShowsWhatItDoesAndWhoIsLost) {
 
   all = status_when(address, [](const json& now) {
     return now["functions"]["done"] > 40 && now["rows"]["changed_per_second"] > 0.0 &&
-           now["functions"]["per_second"] > 0.0 && task_of(now, "worker 1").value("done", 0) > 0;
+           now["functions"]["per_second"] > 0.0 && task_of(now, "worker 1").value("done", 0) > 0 &&
+           is_state(now, "worker 0", "alive") && is_state(now, "worker 1", "alive") &&
+           is_state(now, "ps 0", "alive");
   });
-  EXPECT_TRUE(is_state(all, "worker 0", "alive") && is_state(all, "worker 1", "alive") &&
-              is_state(all, "ps 0", "alive"))
-      << all;
   EXPECT_EQ(all["functions"]["failed"], 1) << all;
   EXPECT_EQ(all["replicas"], 1) << all;
   EXPECT_GT(task_of(all, "ps 0")["memory_bytes"], 10 << 20) << all;
-  ASSERT_EQ(all["errors"].size(), 1) << all;
-  const std::string text = all["errors"][0]["text"];
-  EXPECT_NE(text.find("refuse has thrown: <b>no</b> \x1b[31m& such"), std::string::npos) << text;
+  bool is_said = false;  // beside what a busy machine may add
+  for (const json& each : all["errors"]) {
+    is_said |= each["text"].get<std::string>().find(
+                   "refuse has thrown: <b>no</b> \x1b[31m& such") != std::string::npos;
+  }
+  EXPECT_TRUE(is_said) << all;
 
   killed->signal(SIGKILL);
   all = status_when(address, [](const json& now) { return is_state(now, "worker 1", "lost"); });

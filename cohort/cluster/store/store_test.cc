@@ -8,11 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/base/strings.h"
 #include "cohort/cluster/store/store_keeper.h"
 #include "cohort/cluster/store/store_server.h"
 #include "cohort/rpc/client.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/ports.h"
 
 namespace cohort::internal::cluster {
 namespace {
@@ -145,8 +147,7 @@ TEST(Stores, OneThatEndsTellsWhoWaits) {
 }
 
 TEST(Stores, OneThatIsNotThereIsADeadline) {
-  std::string address;
-  { address = StoreServer({}).address(); }
+  const std::string address = str_cat("127.0.0.1:", testing::free_ports(1).front());
   run_with_deadline(kLimit, [&] {
     expect_error<DeadlineExceeded>({address}, [&] {
       StoreClient({.address = address, .task = "worker 0", .start_timeout = milliseconds(100)});

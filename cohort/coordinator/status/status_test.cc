@@ -141,7 +141,7 @@ TEST(TaskReport, KnowsItsMemory) {
 }
 
 // What a server answers to these bytes, to the end of the connection.
-std::string told(const std::string& url, const std::string& bytes) {
+std::string told_once(const std::string& url, const std::string& bytes) {
   const int port = std::stoi(url.substr(url.rfind(':') + 1));
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
@@ -157,6 +157,12 @@ std::string told(const std::string& url, const std::string& bytes) {
     out.append(part.data(), static_cast<std::size_t>(got));
   }
   ::close(fd);
+  return out;
+}
+// The same; this process may have had no processor for so long that it was taken for slow.
+std::string told(const std::string& url, const std::string& bytes) {
+  std::string out = told_once(url, bytes);
+  for (int i = 0; i < 9 && out.empty(); ++i) out = told_once(url, bytes);
   return out;
 }
 
@@ -207,7 +213,7 @@ TEST(StatusPage, RefusesWhatIsNotMeant) {
 
 TEST(StatusPage, DoesNotWaitForWhoIsSlow) {
   const StatusPage page({}, one_task_json);
-  EXPECT_EQ(told(page.url(), "GET / HT"), "") << "cut off, and the next one is answered";
+  EXPECT_EQ(told_once(page.url(), "GET / HT"), "") << "cut off, and the next one is answered";
   EXPECT_EQ(told(page.url(), get("/")).substr(9, 3), "200");
 }
 
