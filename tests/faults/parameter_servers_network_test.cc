@@ -21,6 +21,7 @@ namespace {
 
 using std::chrono::seconds;
 using testing::all_faults;
+using testing::as_promised;
 using testing::Process;
 
 // The hosts.
@@ -39,6 +40,7 @@ constexpr seconds kLong{4};
 // Behind the healing. A connection that has stalled sends again when its pause is over, which has
 // doubled meanwhile, and slowly at first.
 constexpr seconds kSoon{40};
+seconds soon() { return std::chrono::ceil<seconds>(as_promised(kSoon)); }
 constexpr seconds kGivenUp{100};  // a call of a group in a minute, and what goes before and after
 
 struct Cut {
@@ -114,7 +116,7 @@ class ServersNetwork : public ::testing::Test {
   }
 
   // All have ended well, in time.
-  void expect_a_register(seconds limit = kSoon) {
+  void expect_a_register(seconds limit = soon()) {
     EXPECT_EQ(chief_->wait(limit), 0) << texts();
     for (const testing::PushHistory& each : testing::histories_in(chief_->text(), 2)) {
       EXPECT_EQ(each.pushes(), kPushesOfOne) << texts();
@@ -150,7 +152,7 @@ TEST_P(ServersPartition, C6_HasTheHistoriesOfARegister) {
   ASSERT_TRUE(chief_->wait_for("ended: 10\n")) << texts();
   cut(GetParam());
   if (GetParam().goes_on) {
-    EXPECT_TRUE(chief_->wait_for("ended: 30\n", kSoon)) << texts();
+    EXPECT_TRUE(chief_->wait_for("ended: 30\n", soon())) << texts();
   } else {
     chief_->wait_for("ended: 60\n", kLong);
   }
