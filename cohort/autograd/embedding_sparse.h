@@ -2,10 +2,11 @@
 //
 // One row for each example of those of all its ids, of which it may have any number, or none.
 //
+//   const Variable table(ones({1000, 64}));
 //   // Example 0 has the ids 1 and 3, example 1 has none, example 2 has 1.
 //   SparseIds ids{.indices = tensor({0, 0, 0, 1, 2, 0}, kInt64).reshape({3, 2}),
 //                 .values = tensor({1, 3, 1}, kInt64), .dense_shape = {3, 2}};
-//   Tensor means = safe_embedding_lookup_sparse(table, ids);   // [3, 64]; zeros for example 1
+//   Tensor means = safe_embedding_lookup_sparse(table, ids);  // [3, 64]; zeros for example 1
 #pragma once
 
 #include <cstdint>

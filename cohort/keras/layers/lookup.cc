@@ -64,7 +64,9 @@ void LookupLayer<Token>::check_options() const {
                    *c.max_tokens);
   COHORT_CHECK_ARG(!c.pad_to_max_tokens || c.max_tokens,
                    "[lookup] expected max_tokens for pad_to_max_tokens, got none");
-  COHORT_CHECK_ARG(c.num_oov_indices >= 0, "[lookup] expected num_oov_indices from 0 on, got ",
+  constexpr int64_t kMostOov = std::numeric_limits<int32_t>::max();
+  COHORT_CHECK_ARG(c.num_oov_indices >= 0 && c.num_oov_indices <= kMostOov,
+                   "[lookup] expected num_oov_indices from 0 to ", kMostOov, ", got ",
                    c.num_oov_indices);
   COHORT_CHECK_ARG(!c.invert || mode_ == "int",
                    "[lookup] expected output_mode int for invert, got ", mode_);
@@ -133,15 +135,14 @@ void LookupLayer<Token>::set_vocabulary(const std::vector<Token>& given,
   const auto& c = this->config();
   COHORT_CHECK_ARG(!given.empty(), "[set_vocabulary] expected tokens for \"", this->name(),
                    "\", got none");
-  std::vector<Token> special;
-  if (oov_start() == 1) special.push_back(*c.mask_token);
-  if (c.oov_token) {
-    special.insert(special.end(), static_cast<std::size_t>(c.num_oov_indices), *c.oov_token);
-  }
-  const bool in_front = special.size() == static_cast<std::size_t>(token_start()) &&
-                        given.size() >= special.size() &&
-                        std::equal(special.begin(), special.end(), given.begin());
-  const std::size_t first = in_front ? special.size() : 0;
+  const auto start = static_cast<std::size_t>(token_start());
+  const auto masks = given.begin() + std::min<std::ptrdiff_t>(oov_start(), std::ssize(given));
+  const bool in_front =
+      given.size() >= start && (c.oov_token || c.num_oov_indices == 0) &&
+      std::all_of(given.begin(), masks, [&](const Token& t) { return t == *c.mask_token; }) &&
+      std::all_of(masks, given.begin() + static_cast<std::ptrdiff_t>(start),
+                  [&](const Token& t) { return t == *c.oov_token; });
+  const std::size_t first = in_front ? start : 0;
   std::set<Token> seen;
   for (std::size_t i = first; i < given.size(); ++i) {
     COHORT_CHECK_ARG(seen.insert(given[i]).second,

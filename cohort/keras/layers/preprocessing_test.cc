@@ -147,6 +147,9 @@ TEST(Preprocessing, LookupsInvert) {
   expect_error<InvalidArgument>({"max_tokens = 2"}, [&] {
     StringLookup({.max_tokens = 2, .vocabulary = {"a", "b"}});
   });
+  expect_error<InvalidArgument>({"num_oov_indices", "9223372036854775807"}, [] {
+    StringLookup({.num_oov_indices = INT64_MAX, .vocabulary = {"a"}, .invert = true});
+  });
   expect_error<FailedPrecondition>({"call adapt()"}, [] { StringLookup()(Texts{"a"}); });
   expect_error<InvalidArgument>(
       {"\"q\""}, [] { StringLookup({.num_oov_indices = 0, .vocabulary = {"a"}})(Texts{"q"}); });
