@@ -222,9 +222,11 @@ Tensor RandAugmentLayer::transform(const Tensor& images) {
 
 AugMixLayer::AugMixLayer(AugMixOptions options) : LayerImpl(with_factor(std::move(options))) {
   const AugMixOptions& o = config();
-  COHORT_CHECK_ARG(o.num_chains > 0 && o.chain_depth >= 0,
-                   "[aug_mix] expected num_chains > 0 and chain_depth >= 0, got ", o.num_chains,
-                   " and ", o.chain_depth);
+  constexpr int64_t kMost = 1000;
+  COHORT_CHECK_ARG(
+      o.num_chains > 0 && o.num_chains <= kMost && o.chain_depth >= 0 && o.chain_depth <= kMost,
+      "[aug_mix] expected num_chains > 0 and chain_depth >= 0, both at most ", kMost, ", got ",
+      o.num_chains, " and ", o.chain_depth);
   COHORT_CHECK_ARG(o.alpha > 0, "[aug_mix] expected alpha > 0, got ", o.alpha);
   set_up(o.data_format, o.seed);
   for (const auto& [place, layer] : augmentations(o, o.all_ops)) track(layer, place);

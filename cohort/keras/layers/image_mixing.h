@@ -163,7 +163,7 @@ class AugMixLayer : public LayerImpl<AugMixOptions, ImageLayer> {
 
 /// Images mixed with a sum of what num_chains chains make of them, each of chain_depth layers out
 /// of RandAugment's or none, drawn for each batch; the shares are drawn, too (Dirichlet and beta).
-/// Errors: InvalidArgument for num_chains < 1, chain_depth < 0 and alpha <= 0.
+/// Errors: InvalidArgument for num_chains < 1, chain_depth < 0, either above 1,000, and alpha <= 0.
 /// TF: keras.layers.AugMix.
 using AugMix = Handle<AugMixLayer>;
 
