@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/fit_position.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <span>
+#include <typeinfo>
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/data/core/internal/state.h"
 #include "cohort/keras/compiled_model.h"
@@ -105,6 +111,27 @@ void assign_sums(std::span<const std::pair<Variable, Tensor>> sums) {
 
 std::string text_of(cohort::internal::data::StateReader& in) { return std::string(in.get_text()); }
 
+std::vector<std::string> texts_of(cohort::internal::data::StateReader& in) {
+  std::vector<std::string> out(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+  for (std::string& one : out) one = text_of(in);
+  return out;
+}
+
+void put_texts(cohort::internal::data::StateWriter& out, const std::vector<std::string>& texts) {
+  out.put_int(static_cast<int64_t>(texts.size()));
+  for (const std::string& one : texts) out.put_text(one);
+}
+
+// With its namespace: the same in each run of a program.
+std::string class_of(const keras::Callback& callback) {
+  const keras::CallbackBase& base = callback.base();
+  const char* const name = typeid(base).name();
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
+  return text != nullptr ? text.get() : name;
+}
+
 }  // namespace
 
 // What one worker has saved. A position that all have in common is the chief's, and the others have
@@ -119,6 +146,12 @@ struct FitPosition::Saved {
   std::string random_numbers = {};
   std::string own = {}, metrics = {};
   std::vector<std::string> callbacks = {};
+  // Empty in backups of older programs.
+  std::vector<std::string> callback_classes = {};
+  std::vector<Shape> shapes = {};  // CompiledModel::resolved_for()
+  std::vector<std::string> outputs = {};
+  // What the epoch's last step logged; a tensor where it is none of the metrics'.
+  std::vector<std::pair<std::string, Tensor>> logs = {};
 
   static Saved read(std::string_view state);
 };
@@ -139,6 +172,18 @@ FitPosition::Saved FitPosition::Saved::read(std::string_view state) {
   out.metrics = text_of(in);
   out.callbacks.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
   for (std::string& one : out.callbacks) one = text_of(in);
+  if (in.bytes_left() == 0) return out;
+  out.callback_classes = texts_of(in);
+  out.shapes.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+  for (Shape& shape : out.shapes) {
+    shape.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+    for (int64_t& size : shape) size = in.get_int();
+  }
+  out.outputs = texts_of(in);
+  for (std::string& name : texts_of(in)) {
+    const bool is_metric = in.get_flag();
+    out.logs.emplace_back(std::move(name), is_metric ? Tensor() : in.get_element().tensor());
+  }
   return out;
 }
 
@@ -179,7 +224,29 @@ std::string FitPosition::save_here() const {
   for (const keras::Callback& callback : parts_.callbacks) {
     out.put_text(callback.base().save_state());
   }
+  std::vector<std::string> classes;
+  for (const keras::Callback& callback : parts_.callbacks) classes.push_back(class_of(callback));
+  put_texts(out, classes);
+  write_logs(out);
   return std::move(out).take();
+}
+
+void FitPosition::write_logs(cohort::internal::data::StateWriter& out) const {
+  const CompiledModel& compiled = parts_.compiled;
+  out.put_int(static_cast<int64_t>(compiled.resolved_for().size()));
+  for (const Shape& shape : compiled.resolved_for()) {
+    out.put_int(static_cast<int64_t>(shape.size()));
+    for (const int64_t size : shape) out.put_int(size);
+  }
+  std::vector<std::string> outputs;
+  for (const CompiledOutput& output : compiled.outputs) outputs.push_back(output.name);
+  put_texts(out, outputs);
+  put_texts(out, logs.names());
+  for (const std::string& name : logs.names()) {
+    const bool is_metric = compiled.live.contains(name);
+    out.put_int(is_metric ? 1 : 0);
+    if (!is_metric) out.put_element(logs.value(name).detach().to(at::kCPU));
+  }
 }
 
 std::string FitPosition::save() {
@@ -258,9 +325,70 @@ void FitPosition::restore_here(const Saved& saved, const Saved& chiefs) {
                                                          : *saved.validation);
   }
   cohort::internal::runtime::restore_random_numbers(saved.random_numbers);
-  if (saved.callbacks.size() != parts_.callbacks.size()) return;
-  for (std::size_t i = 0; i < saved.callbacks.size(); ++i) {
-    parts_.callbacks[i].base().restore_state(saved.callbacks[i]);
+  resolve_metrics(saved);
+  restore_logs(saved);
+  restore_callbacks(saved);
+}
+
+// Metrics of names are made in the first step; of this epoch there may be none left.
+void FitPosition::resolve_metrics(const Saved& saved) {
+  CompiledModel& compiled = parts_.compiled;
+  if (!has_begun || compiled.resolved() || saved.shapes.empty()) return;
+  const auto scope = parts_.model.strategy().scope();
+  if (compiled.outputs.empty() && !saved.outputs.empty()) compiled.set_outputs(saved.outputs);
+  const std::size_t outputs = std::max<std::size_t>(compiled.outputs.size(), 1);
+  if (saved.shapes.size() != 2 * outputs) return;
+  const auto middle = saved.shapes.begin() + static_cast<int64_t>(outputs);
+  compiled.resolve_metrics({saved.shapes.begin(), middle}, {middle, saved.shapes.end()});
+}
+
+// What the epoch's end shows, where no step comes before it.
+void FitPosition::restore_logs(const Saved& saved) {
+  logs = {};
+  if (!has_begun) return;
+  const keras::Logs& live = parts_.compiled.live;
+  const bool are_metrics = std::all_of(saved.logs.begin(), saved.logs.end(), [&](const auto& log) {
+    return !log.second.defined() && live.contains(log.first);
+  });
+  if (are_metrics && saved.logs.size() == live.size()) {
+    logs = live;
+    return;
+  }
+  for (const auto& [name, value] : saved.logs) {
+    if (value.defined()) {
+      logs.set(name, value);
+    } else if (live.contains(name)) {
+      logs.set(name, [live, name = name] { return live.value(name); });
+    }
+  }
+}
+
+// The n-th of a class is the n-th of it that was saved, whatever stands between them.
+void FitPosition::restore_callbacks(const Saved& saved) {
+  const auto& now = parts_.callbacks;
+  if (saved.callback_classes.size() != saved.callbacks.size()) {
+    if (saved.callbacks.size() != now.size()) return;
+    for (std::size_t i = 0; i < now.size(); ++i) now[i].base().restore_state(saved.callbacks[i]);
+    return;
+  }
+  std::vector<bool> taken(saved.callbacks.size());
+  for (const keras::Callback& callback : now) {
+    const std::string name = class_of(callback);
+    std::size_t i = 0;
+    while (i < taken.size() && (taken[i] || saved.callback_classes[i] != name)) ++i;
+    if (i < taken.size()) {
+      taken[i] = true;
+      callback.base().restore_state(saved.callbacks[i]);
+    } else if (!callback.base().save_state().empty()) {
+      COHORT_LOG(kWarning, "[backup_and_restore] the backup has no state of a callback ", name,
+                 ", which begins anew");
+    }
+  }
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    if (taken[i] || saved.callbacks[i].empty()) continue;
+    COHORT_LOG(kWarning, "[backup_and_restore] the backup has a state of a callback ",
+               saved.callback_classes[i], ", of which fit was given ",
+               "none or fewer now: what it has seen so far is left out");
   }
 }
 

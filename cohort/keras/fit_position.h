@@ -18,6 +18,9 @@
 #include "cohort/keras/callbacks/callback.h"
 #include "cohort/variables/variable.h"
 
+namespace cohort::internal::data {
+class StateWriter;
+}
 namespace cohort::keras {
 class Model;
 }
@@ -52,6 +55,7 @@ class FitPosition {
   int64_t step = 0;        ///< Steps of it that are done.
   bool has_begun = false;  ///< The epoch.
   bool is_over = false;    ///< Something has asked fit to stop.
+  keras::Logs logs = {};   ///< Of the epoch's last step; empty: there was none.
   /// From now on fit ends by kPreempted when some worker gets SIGTERM.
   void watch_termination() {
     termination_ = std::make_unique<cohort::internal::base::TerminationSignal>();
@@ -77,6 +81,7 @@ class FitPosition {
  private:
   struct Saved;
   std::string save_here() const;
+  void write_logs(cohort::internal::data::StateWriter& out) const;
   std::string save();
   bool is_common() const;
   static bool was_common(std::span<const Saved> each);
@@ -85,6 +90,9 @@ class FitPosition {
   void restore_own(const Saved& saved);
   void restore_sums(const std::vector<Saved>& each);
   void with_metrics(std::function<void()> set);
+  void resolve_metrics(const Saved& saved);
+  void restore_logs(const Saved& saved);
+  void restore_callbacks(const Saved& saved);
   std::vector<Variable> own_of_replicas() const;
 
   const Parts parts_;

@@ -166,6 +166,8 @@ TEST(GoldenMetrics, ReplicasCountTogether) {
 TEST(Metrics, WhatDoesNotFitIsSaid) {
   expect_error<InvalidArgument>({"auc", "curve", "\"roq\""}, [] { AUC({.curve = "roq"}); });
   expect_error<InvalidArgument>({"auc", "num_thresholds", "1"}, [] { AUC({.num_thresholds = 1}); });
+  expect_error<InvalidArgument>({"auc", "num_thresholds", "1099511627776"},
+                                [] { AUC({.num_thresholds = int64_t{1} << 40}); });
   expect_error<InvalidArgument>({"precision", "[0, 1]", "1.5"},
                                 [] { Precision({.thresholds = 1.5}); });
   expect_error<InvalidArgument>({"f1_score", "average"}, [] { F1Score({.average = "mean"}); });

@@ -168,6 +168,7 @@ bool Trainer::run_epoch(Fit& fit, int epoch) {
     compiled_->reset_metrics();
     fit.train.begin_epoch();
     fit.position.step = 0;
+    fit.position.logs = {};
     fit.position.has_begun = true;
   }
   fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
@@ -237,7 +238,7 @@ bool Trainer::train_epoch(Fit& fit, int epoch) {
     const bool looks = others_ == nullptr && !fit.warned && compiled_->loss.is_on_host();
     if (looks && !compiled_->loss.is_finite()) [[unlikely]]
       warn_once_of_loss(fit, epoch, step);
-    Logs logs = step_logs();
+    Logs logs = fit.position.logs = step_logs();
     fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);
     show_position(fit, FitMoment::kStepsEnd);
     // Several workers end where they next tell each other.
@@ -269,7 +270,7 @@ Logs Trainer::validated(Fit& fit) {
 
 void Trainer::end_epoch(Fit& fit, int epoch) {
   cohort::internal::base::failpoint("fit.end_of_epoch");
-  Logs logs = step_logs().values();
+  Logs logs = fit.position.logs.values();
   if (fit.validation != nullptr && fit.options.validation_freq.is_due_after(epoch)) {
     const Logs tested = validated(fit);
     if (tell(news_here(fit.guard), Telling::kValidated).interrupts > 0) return;

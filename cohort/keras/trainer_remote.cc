@@ -100,7 +100,7 @@ bool Trainer::train_epoch_on_workers(Fit& fit, int epoch) {
     fit.position.step += done.steps;
     if (!fit.warned && !compiled_->loss.is_finite()) [[unlikely]]
       warn_once_of_loss(fit, epoch, fit.position.step);
-    Logs logs = step_logs();
+    Logs logs = fit.position.logs = step_logs();
     fit.callbacks.call(&CallbackBase::on_train_batch_end, fit.position.step - 1, logs);
   }
 }

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "cohort/checkpoint/test_objects.h"
@@ -35,10 +36,14 @@ struct KillAt : CallbackBase {
   void on_train_batch_end(int64_t, Logs&) override {
     if (--left == 0) kill();
   }
+  void on_test_begin() override {
+    if (--validations_left == 0) kill();
+  }
   void on_train_end() override {
     if (at_end) at_end();
   }
   int64_t left;
+  int validations_left = -1;
   const std::function<void()> kill;
   std::function<void()> at_end = {};
   std::vector<int> epochs;
@@ -67,6 +72,7 @@ struct Plan {
   BackupAndRestoreOptions backup = {};
   std::string folder = {};  ///< Empty: no backup.
   int64_t kill_at = -1;
+  int kill_in_validation = -1;  ///< Counted from 1: behind the last step of an epoch.
   std::function<void()> kill = [] { throw Killed(); };
   std::function<void()> at_end = {};
   std::optional<int64_t> steps_per_epoch = {};
@@ -92,8 +98,15 @@ Result train(const Plan& plan, std::vector<int>* epochs = nullptr) {
   const Dataset rows = Dataset::from_tensor_slices({x, y}).with_options(options);
   const auto killer = std::make_shared<KillAt>(plan.kill_at, plan.kill);
   killer->at_end = plan.at_end;
+  killer->validations_left = plan.kill_in_validation;
   std::vector<Callback> callbacks = {
-      killer, EarlyStopping({.monitor = "val_loss", .patience = 9, .restore_best_weights = true})};
+      killer, EarlyStopping({.monitor = "val_loss", .patience = 9, .restore_best_weights = true}),
+      ReduceLROnPlateau({.monitor = "loss", .patience = 1, .min_delta = 0.3})};
+  // Who starts again may do without some, and in another order.
+  if (plan.kill_at < 0 && plan.kill_in_validation < 0) std::ranges::reverse(callbacks);
+  if (plan.kill_at < 0 && plan.kill_in_validation < 0 && !plan.at_end && epochs == nullptr) {
+    callbacks.pop_back();
+  }
   if (!plan.folder.empty()) callbacks.push_back(BackupAndRestore(plan.folder, plan.backup));
   Dataset data = rows.shuffle(40).batch(6);
   if (plan.steps_per_epoch) data = data.repeat();
@@ -150,6 +163,29 @@ TEST_F(Backup, WhereverItEndsTheBitsAreTheSame) {
     expect_same_bits(plan, {2, 3, 5, 7, 13, 18});
     plan.backup.save_freq = 1;
     expect_same_bits(plan, {7, 10});
+  }
+}
+
+// Nothing is left of the epoch but its end, which shows what its steps have counted.
+TEST_F(Backup, BehindTheLastStepOfAnEpochTheBitsAreTheSame) {
+  for (const int replicas : {0, 2}) {
+    SCOPED_TRACE(replicas);
+    Plan plan{.strategy = strategy_of(replicas), .backup = {.save_freq = 1}};
+    set_seed(11);
+    const Result whole = train(plan);
+    plan.folder = path("backup");
+    for (const int validation : {1, 2, 3}) {
+      set_seed(11);
+      plan.kill_in_validation = validation;
+      EXPECT_THROW(train(plan), Killed);
+      set_seed(99);
+      plan.kill_in_validation = -1;
+      const Result resumed = train(plan);
+      EXPECT_TRUE(resumed == whole) << "killed in validation " << validation;
+      for (const char* name : {"loss", "accuracy", "val_loss"}) {
+        EXPECT_EQ(resumed.history[name].size(), static_cast<std::size_t>(4 - validation)) << name;
+      }
+    }
   }
 }
 

@@ -194,6 +194,7 @@ TEST_F(Callbacks, EarlyStoppingEndsWhenNothingImproves) {
   EXPECT_EQ(run({nan, nan, 3, 2}, {.patience = 3}), 4);
   EXPECT_THROW(EarlyStopping({.mode = "best"}), InvalidArgument);
   EXPECT_THROW(EarlyStopping({.patience = -1}), InvalidArgument);
+  EXPECT_THROW(EarlyStopping({.min_delta = nan}), InvalidArgument);
 }
 
 TEST_F(Callbacks, EarlyStoppingGoesBackToTheBestWeights) {

@@ -16,6 +16,8 @@ Monitor::Monitor(const char* callback, std::string name, const std::string& mode
       automatic_(mode == "auto"),
       more_is_better_(mode == "max"),
       min_delta_(std::abs(min_delta)) {
+  COHORT_CHECK_ARG(!std::isnan(min_delta), "[", callback_, "] expected a number as min_delta, got ",
+                   min_delta);
   COHORT_CHECK_ARG(mode == "auto" || mode == "min" || mode == "max", "[", callback_,
                    "] expected mode auto, min or max, got \"", mode, "\"");
 }

@@ -208,6 +208,13 @@ struct PrecisionBound : BoundOptions {
   }
 };
 
+// A metric keeps four numbers for each, and more than the most is a slip.
+void check_count_of_thresholds(const std::string& name, int64_t count, int64_t least) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  COHORT_CHECK_ARG(count >= least && count <= kMost, "[", name, "] expected num_thresholds from ",
+                   least, " to ", kMost, ", got ", count);
+}
+
 /// The greatest of one value at the thresholds where another one is at least the bound.
 template <class C>
 class BestAt : public MetricImpl<C, ConfusionMetric> {
@@ -217,8 +224,7 @@ class BestAt : public MetricImpl<C, ConfusionMetric> {
     const C& own = this->config();
     COHORT_CHECK_ARG(own.bound >= 0 && own.bound <= 1, "[", this->name(),
                      "] expected a bound in [0, 1], got ", own.bound);
-    COHORT_CHECK_ARG(own.num_thresholds > 0, "[", this->name(),
-                     "] expected num_thresholds above 0, got ", own.num_thresholds);
+    check_count_of_thresholds(this->name(), own.num_thresholds, 1);
     COHORT_CHECK_ARG(own.class_id.value_or(0) >= 0, "[", this->name(),
                      "] expected class_id of 0 or more, got ", own.class_id.value_or(0));
     ConfusionRule rule;
@@ -293,8 +299,7 @@ AUCOptions checked_auc(AUCOptions o) {
     std::ranges::sort(*o.thresholds);
     o.num_thresholds = static_cast<int64_t>(o.thresholds->size()) + 2;
   }
-  COHORT_CHECK_ARG(o.num_thresholds > 1, "[", o.name, "] expected num_thresholds above 1, got ",
-                   o.num_thresholds);
+  check_count_of_thresholds(o.name, o.num_thresholds, 2);
   COHORT_CHECK_ARG(!o.num_labels || o.multi_label, "[", o.name,
                    "] expected num_labels with multi_label only, got ", o.num_labels.value_or(0));
   COHORT_CHECK_ARG(o.num_labels.value_or(1) > 0, "[", o.name, "] expected num_labels above 0, got ",
