@@ -7,13 +7,16 @@
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
+#include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/restore_session.h"
+#include "cohort/checkpoint/internal/several_writers.h"
 #include "cohort/checkpoint/internal/worker_values.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort {
 namespace {
 
+using internal::checkpoint::NewCheckpoint;
 using internal::checkpoint::ObjectGraph;
 using internal::checkpoint::SavedValues;
 
@@ -43,7 +46,7 @@ void add_waiting(const ObjectGraph& graph, SavedValues& values) {
     }
     for (const auto& [path, tensor] : session->waiting()) {
       const bool known = values.tensors.contains(path) || values.pieces.contains(path) ||
-                         values.aliases.contains(path);
+                         values.spread.contains(path) || values.aliases.contains(path);
       if (known) continue;
       const bool here =
           std::any_of(graph.growing.begin(), graph.growing.end(), [p = &path](const auto& object) {
@@ -105,10 +108,8 @@ Checkpoint Checkpoint::with(const std::string& name, const TrackableRef& object)
 Tensor Checkpoint::read(const internal::checkpoint::LiveValue& live,
                         const std::function<Tensor()>& read, const std::optional<Shape>& shape,
                         Memory memory) {
-  const Tensor value = read().detach();
-  const bool fits =
-      value.scalar_type() == live.value.dtype && (!shape || *shape == shape_of(value));
-  COHORT_CHECK(fits, "\"", live.paths.front(), "\" has another type or shape than it said");
+  const Tensor value =
+      internal::checkpoint::read_checked(live.paths.front(), live.value.dtype, shape, read);
   const Tensor here = value.cpu();
   return memory == Memory::kOwn && here.is_alias_of(value) ? here.clone() : here;
 }
@@ -132,6 +133,10 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
                                          internal::checkpoint::lines_of(graph));
   for (const internal::checkpoint::LiveValue& live : graph.values) {
     const std::string& path = live.paths.front();
+    if (live.value.is_spread()) {
+      values.spread[path] = live.value;
+      continue;
+    }
     if (!live.value.pieces.empty()) {
       values.pieces[path] = read_pieces(live, memory);
       continue;
@@ -147,7 +152,8 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
     }
   }
   add_waiting(graph, values);
-  COHORT_CHECK_STATE(!values.tensors.empty() || !values.pieces.empty(), "[", operation,
+  COHORT_CHECK_STATE(!values.tensors.empty() || !values.pieces.empty() || !values.spread.empty(),
+                     "[", operation,
                      "] expected objects with values, got none: build the model first");
   return values;
 }
@@ -165,9 +171,16 @@ void Checkpoint::save(const std::string& path) const {
   const std::string folder = without_slash(kSave, path);
   const auto all = group(kSave);
   internal::checkpoint::together(all.get(), kSave, [&] {
-    const SavedValues what = values(kSave, Memory::kShared);
-    internal::checkpoint::on_chief(all.get(),
-                                   [&] { internal::checkpoint::write_checkpoint(folder, what); });
+    SavedValues what = values(kSave, Memory::kShared);
+    std::optional<NewCheckpoint> made;
+    if (internal::checkpoint::is_chief(all.get())) {
+      internal::checkpoint::remove_leftovers(folder);
+      made.emplace(folder);
+    }
+    internal::checkpoint::write_together(all.get(), made ? &*made : nullptr,
+                                         internal::checkpoint::folder_of(folder), what);
+    internal::checkpoint::on_chief(
+        all.get(), [&] { made->publish(folder, NewCheckpoint::IfTaken::kReplace); });
   });
 }
 

@@ -65,10 +65,11 @@ class RestoreStatus {
 /// The state of some objects, by name; a copy is of the same objects. It keeps variables alive, but
 /// no models, layers, optimizers and iterators.
 /// With objects of a strategy of several workers every worker calls save and restore, each with
-/// its own objects. Only the chief (worker 0) writes and reads, at the path that it gives; other
-/// workers' paths are ignored, and they get its values. Calls return when the chief is done.
-/// Threads: one caller at a time, in cross-replica context, while nothing runs on the replicas.
-/// TF: tf.train.Checkpoint.
+/// its own objects. The chief (worker 0) writes and reads, at the path that it gives; others get
+/// its values, and write what they keep of slots into its checkpoint if they find it, there or
+/// beside their own path, which else is ignored. Calls return when the chief is done. Threads: one
+/// caller at a time, in cross-replica context, while nothing runs on the replicas. TF:
+/// tf.train.Checkpoint.
 class Checkpoint {
  public:
   /// Errors: InvalidArgument for a name that is empty or has a '/', or no objects.

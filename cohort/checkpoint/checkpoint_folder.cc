@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cohort/base/check.h"
@@ -49,12 +50,11 @@ struct Shard {
 };
 
 std::vector<Shard> shards_of(const SavedValues& values) {
-  std::vector<Shard> shards(1);
+  std::vector<Shard> shards(file_count(values));
   for (const auto& [name, tensor] : values.tensors) {
     shards[0].add(name, tensor, Shape(static_cast<std::size_t>(tensor.dim())));
   }
   for (const auto& [name, value] : values.pieces) {
-    shards.resize(std::max(shards.size(), value.pieces.size()));
     for (std::size_t i = 0; i < value.pieces.size(); ++i) {
       shards[i].add(name, value.pieces[i].tensor, value.pieces[i].offset);
     }
@@ -83,29 +83,46 @@ ManifestPiece piece_of(const WrittenTensor& place, std::size_t file, const Tenso
           .sizes = shape_of(tensor)};
 }
 
-Manifest manifest_of(const SavedValues& values, const std::vector<WrittenTensors>& written,
-                     const std::vector<ManifestFile>& files) {
-  Manifest manifest;
-  manifest.files = files;
+Manifest part_of(const SavedValues& values, const std::vector<WrittenTensors>& written) {
+  Manifest part;
   for (const auto& [path, tensor] : values.tensors) {
     const Shape shape = shape_of(tensor);
-    manifest.values[path] = {
-        tensor.scalar_type(),
-        shape,
-        {piece_of(written[0].tensors.at(path), 0, tensor, Shape(shape.size()))}};
+    part.values[path] = {tensor.scalar_type(),
+                         shape,
+                         {piece_of(written[0].tensors.at(path), 0, tensor, Shape(shape.size()))}};
   }
   for (const auto& [path, value] : values.pieces) {
-    ManifestValue& out = manifest.values[path];
+    ManifestValue& out = part.values[path];
     out = {value.dtype, value.shape, {}};
     for (std::size_t i = 0; i < value.pieces.size(); ++i) {
       const auto& [offset, tensor] = value.pieces[i];
       out.pieces.push_back(piece_of(written[i].tensors.at(path), i, tensor, offset));
     }
   }
-  manifest.aliases = values.aliases;
-  manifest.unfinished = values.unfinished;
-  manifest.intra_op_threads = runtime::noted_replica_threads();
-  return manifest;
+  return part;
+}
+
+void check_filled(const Manifest& manifest) {
+  for (const auto& [path, value] : manifest.values) {
+    COHORT_CHECK(do_fill(value.shape, value.pieces), "[", kFolderSave, "] the pieces of \"", path,
+                 "\" that writers have written do not fill ", bracketed(value.shape));
+  }
+}
+
+Manifest joined(std::vector<Manifest> parts) {
+  Manifest out;
+  for (Manifest& part : parts) {
+    const std::size_t before = out.files.size();
+    std::move(part.files.begin(), part.files.end(), std::back_inserter(out.files));
+    for (auto& [path, value] : part.values) {
+      for (ManifestPiece& piece : value.pieces) piece.file += before;
+      const auto [known, is_new] = out.values.try_emplace(path, std::move(value));
+      if (is_new) continue;
+      std::move(value.pieces.begin(), value.pieces.end(), std::back_inserter(known->second.pieces));
+    }
+  }
+  if (parts.size() > 1) check_filled(out);
+  return out;
 }
 
 bool exists(const std::string& path) {
@@ -139,29 +156,54 @@ std::string with_folder(const std::string& path) {
 NewCheckpoint::NewCheckpoint(const std::string& path)
     : path_(with_folder(path)), folder_(kFolderSave, path) {}
 
-void NewCheckpoint::write(const SavedValues& values) {
+std::size_t file_count(const SavedValues& values) {
+  std::size_t count = values.tensors.empty() ? 0 : 1;
+  for (const auto& [name, value] : values.pieces) count = std::max(count, value.pieces.size());
+  return count;
+}
+
+Manifest write_files(const std::string& folder, const std::string& path, const SavedValues& values,
+                     FileNumbers numbers) {
   base::failpoint("checkpoint.made");
   const std::vector<Shard> shards = shards_of(values);
   std::vector<WrittenTensors> written;
+  std::vector<ManifestFile> files;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shard_name(i, shards.size());
-    OutputFile file(kFolderSave, folder_.path() + "/" + name, path_ + "/" + name);
+    const std::string name = shard_name(numbers.first + i, numbers.total);
+    OutputFile file(kFolderSave, folder + "/" + name, path + "/" + name);
     written.push_back(write_tensors(file, shards[i].tensors, sharding_info(shards[i])));
     base::failpoint("checkpoint.shard_written");
     file.flush();
-    files_.push_back({.name = name,
-                      .bytes = written.back().bytes,
-                      .header_bytes = written.back().header_bytes,
-                      .header_crc32c = written.back().header_crc32c});
+    files.push_back({.name = name,
+                     .bytes = written.back().bytes,
+                     .header_bytes = written.back().header_bytes,
+                     .header_crc32c = written.back().header_crc32c});
   }
-  // Last, so that a folder with it is whole.
-  const std::string text = manifest_text(manifest_of(values, written, files_));
+  Manifest part = part_of(values, written);
+  part.files = std::move(files);
+  return part;
+}
+
+void NewCheckpoint::write(const SavedValues& values) {
+  std::vector<Manifest> parts;
+  parts.push_back(write_files(folder_.path(), path_, values, {.total = file_count(values)}));
+  finish(values, std::move(parts));
+}
+
+// Last, so that a folder with it is whole.
+void NewCheckpoint::finish(const SavedValues& values, std::vector<Manifest> parts) {
+  Manifest manifest = joined(std::move(parts));
+  manifest.aliases = values.aliases;
+  manifest.unfinished = values.unfinished;
+  manifest.intra_op_threads = runtime::noted_replica_threads();
+  const std::string text = manifest_text(manifest);
   COHORT_CHECK_ARG(text.size() <= kLargestManifest, "[", kFolderSave, "] ", path_,
                    ": expected at most ", kLargestManifest, " bytes of names and shapes, got ",
                    text.size());
   OutputFile file(kFolderSave, folder_.path() + "/" + kManifestName, path_ + "/" + kManifestName);
   file.write(text.data(), text.size());
   file.flush();
+  files_ = std::move(manifest.files);
   manifest_bytes_ = text.size();
   base::failpoint("checkpoint.manifest_written");
   flush_folder(kFolderSave, folder_.path());
@@ -239,10 +281,14 @@ bool NewCheckpoint::publish(const std::string& path, IfTaken if_taken) {
   return true;
 }
 
-void write_checkpoint(const std::string& path, const SavedValues& values) {
+void remove_leftovers(const std::string& path) {
   const std::string own = fs::path(path).filename().string();
   remove_temporaries(folder_of(path),
                      [&](std::string_view base) { return are_of_one_series(base, own); });
+}
+
+void write_checkpoint(const std::string& path, const SavedValues& values) {
+  remove_leftovers(path);
   NewCheckpoint checkpoint(path);
   checkpoint.write(values);
   checkpoint.publish(path, NewCheckpoint::IfTaken::kReplace);

@@ -15,6 +15,7 @@
 #include "cohort/checkpoint/internal/checkpoint_state.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/saved_values.h"
+#include "cohort/checkpoint/internal/several_writers.h"
 #include "cohort/checkpoint/internal/temporary.h"
 #include "cohort/checkpoint/internal/worker_values.h"
 #include "cohort/runtime/task_thread.h"
@@ -88,8 +89,7 @@ class CheckpointManager::Impl {
     const auto all = checkpoint_.group(kManagerSave);
     std::string path;
     internal::checkpoint::together(all.get(), kManagerSave, [&] {
-      path = internal::checkpoint::from_chief(
-          all.get(), save_here(number, internal::checkpoint::is_chief(all.get())));
+      path = internal::checkpoint::from_chief(all.get(), save_here(number, all.get()));
     });
     return path;
   }
@@ -145,35 +145,45 @@ class CheckpointManager::Impl {
     internal::checkpoint::NewCheckpoint checkpoint;
   };
 
-  // This process's part; the path where it writes.
-  std::string save_here(std::optional<int64_t> number, bool writes) {
-    if (writes) {
+  // This process's part; the path where the chief writes, elsewhere empty.
+  std::string save_here(std::optional<int64_t> number, internal::checkpoint::SavingGroup* group) {
+    const bool is_chief = internal::checkpoint::is_chief(group);
+    if (is_chief) {
       wait_here();
       internal::checkpoint::remove_temporaries(directory_, [&](std::string_view base) {
         return base == internal::checkpoint::kStateName || is_own(base);
       });
     }
-    const bool copies = writes && options_.background;
+    const bool copies = is_chief && options_.background;
     SavedValues values = checkpoint_.values(
         kManagerSave, copies ? Checkpoint::Memory::kOwn : Checkpoint::Memory::kShared);
-    if (!writes) return {};
-    std::shared_ptr<Saving> saving = begin(number);
-    if (!options_.background) {
-      write(*saving, values);
-      return path_of(saving->name);
+    // Threads that write behind the program could not meet those of other workers.
+    if (options_.background) internal::checkpoint::gather_spread(values);
+    std::shared_ptr<Saving> saving = is_chief ? begin(number) : nullptr;
+    std::string path = is_chief ? path_of(saving->name) : std::string();
+    if (options_.background) {
+      if (is_chief) write_behind(std::move(saving), std::move(values));
+      return path;
     }
-    std::string path = path_of(saving->name);
+    internal::checkpoint::write_together(group, is_chief ? &saving->checkpoint : nullptr,
+                                         directory_, values);
+    if (!is_chief) return path;
+    publish_and_sweep(*saving);
+    return path_of(saving->name);
+  }
+
+  void write_behind(std::shared_ptr<Saving> saving, SavedValues values) {
     writer_ = std::make_unique<internal::runtime::TaskThread>(
         "checkpoint", [this, saving = std::move(saving),
                        values = std::move(values)](const std::stop_token&) mutable {
           try {
-            write(*saving, values);
+            saving->checkpoint.write(values);
+            publish_and_sweep(*saving);
             saving.reset();
           } catch (...) {
             error_ = std::current_exception();  // read after the thread has ended
           }
         });
-    return path;
   }
 
   void wait_here() {
@@ -244,8 +254,7 @@ class CheckpointManager::Impl {
     return number + 1;
   }
 
-  void write(Saving& saving, const SavedValues& values) {
-    saving.checkpoint.write(values);
+  void publish_and_sweep(Saving& saving) {
     std::vector<std::string> to_remove;
     {
       const internal::checkpoint::FolderLock locked = lock();

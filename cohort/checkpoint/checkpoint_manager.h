@@ -33,7 +33,8 @@ struct CheckpointManagerOptions {
   std::optional<std::chrono::seconds> keep_every = {};
   /// Managers of different names share a folder without touching each other's checkpoints.
   std::string checkpoint_name = "ckpt";
-  /// True: save() copies the values and returns; a background thread writes them.
+  /// True: save() copies the values and returns; a background thread writes them, of several
+  /// workers the chief's.
   bool background = false;
 };
 

@@ -95,6 +95,9 @@ OutputFile::~OutputFile() { ::close(descriptor_); }
 
 void OutputFile::write(const void* data, std::size_t bytes) {
   const char* next = static_cast<const char*>(data);
+  if (const int error = base::fault("write", shown_); error != 0) {
+    throw_system(operation_, shown_, error);
+  }
   while (bytes > 0) {
     const ssize_t done = ::write(descriptor_, next, std::min(bytes, kLargestCall));
     if (done < 0 && errno == EINTR) continue;

@@ -109,7 +109,9 @@ class Filling {
 
 class Parser {
  public:
-  Parser(const std::string& text, const std::string& path) : text_(text), path_(path) {}
+  enum class Of { kAll, kPart };
+  Parser(const std::string& text, const std::string& path, Of of)
+      : text_(text), path_(path), of_(of) {}
 
   Manifest parse() {
     const json root = parse_body(checked_body());
@@ -246,7 +248,7 @@ class Parser {
       filling.add(piece);
       out.pieces.push_back(std::move(piece));
     }
-    if (whole > 0 && !filling.is_exact()) {
+    if (of_ == Of::kAll && whole > 0 && !filling.is_exact()) {
       fail(0, "\"", path, "\": expected pieces that make up ", bracketed(out.shape),
            ", each element once");
     }
@@ -299,6 +301,7 @@ class Parser {
 
   const std::string& text_;
   const std::string& path_;
+  const Of of_;
   const uint64_t seed_ = random_number();  // so that nobody can make boxes for it
 };
 
@@ -336,7 +339,11 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {
-  return Parser(text, path).parse();
+  return Parser(text, path, Parser::Of::kAll).parse();
+}
+
+Manifest parse_part(const std::string& text, const std::string& writer) {
+  return Parser(text, writer, Parser::Of::kPart).parse();
 }
 
 }  // namespace cohort::internal::checkpoint

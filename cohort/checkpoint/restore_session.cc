@@ -20,7 +20,7 @@ bool fits(const std::optional<Shape>& shape, const Tensor& saved) {
 }
 
 void set_value(const LiveValue& live, const Tensor& saved) {
-  if (live.value.pieces.empty()) return live.value.write(saved);
+  if (live.value.write != nullptr) return live.value.write(saved);
   for (const TrackedPiece& piece : live.value.pieces) {
     Tensor part = saved;
     for (std::size_t i = 0; i < piece.extent.size(); ++i) {

@@ -59,11 +59,16 @@ struct TrackedValue {
   /// Instead of read and write, of a value that is kept in pieces (shards): boxes that fill its
   /// shape, each element once. They are saved one by one, and a restore puts them together whatever
   /// the pieces were when it was saved, or are now.
+  /// Beside read and write, of a value that the processes of `group` have spread over them: each
+  /// lists all boxes, alike, and can read its own; read of the others' is null. Where they save
+  /// onto one disk, each writes what it has; else read() brings all of it together.
   std::vector<TrackedPiece> pieces = {};
   /// Of several processes, such as a strategy's workers, the ones that have this value in common:
   /// all read it and set it together, and the chief's counts. Null: it is this process's own, and
   /// where others save with it, each has its own, which are kept apart unless they are equal.
   std::shared_ptr<internal::checkpoint::SavingGroup> group = {};
+
+  bool is_spread() const { return group != nullptr && read != nullptr && !pieces.empty(); }
 };
 
 /// Bytes of any length as a value, e.g. a position.

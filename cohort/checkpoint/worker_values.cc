@@ -35,9 +35,19 @@ std::string lines_of(const ObjectGraph& graph) {
   std::string out;
   for (const LiveValue& live : graph.values) {
     out += str_cat("\"", join(live.paths, "\", \""), "\": ", dtype_name(live.value.dtype),
-                   live.value.shape ? bracketed(*live.value.shape) : std::string("[any]"), "\n");
+                   live.value.shape ? bracketed(*live.value.shape) : std::string("[any]"));
+    if (live.value.is_spread()) out += str_cat(" in ", live.value.pieces.size(), " pieces");
+    out += '\n';
   }
   return out;
+}
+
+Tensor read_checked(const std::string& path, DType dtype, const std::optional<Shape>& shape,
+                    const std::function<Tensor()>& read) {
+  Tensor value = read().detach();
+  const bool fits = value.scalar_type() == dtype && (!shape || *shape == shape_of(value));
+  COHORT_CHECK(fits, "\"", path, "\" has another type or shape than it said");
+  return value;
 }
 
 void put_value(SavingGroup* group, const std::string& path, const Tensor& mine,

@@ -150,6 +150,31 @@ TEST(ExchangedUpdate, SlotsAreGatheredAndWritten) {
   expect_same(world.parameters(), plain.parameters(), "one process");
 }
 
+// Every worker lists the same boxes; each has its own, and all together are the slot.
+TEST(ExchangedUpdate, SlotsLieInPiecesOfTheWorkers) {
+  for (const std::size_t bytes : {std::size_t{2000}, std::size_t{4} << 20}) {
+    World world(3, 1, {.update = {.bytes_per_bucket = bytes}});
+    world.run([&](Worker& w) { w.apply(0); });
+    const auto all = world.ask([](Worker& w) { return w.update->slot_pieces(2, 1); });
+    const Tensor slot = world.ask([](Worker& w) { return w.update->slot(2, 1); })[0];
+    Tensor joined = full({10000}, -1);
+    for (std::size_t i = 0; i < all[0].size(); ++i) {
+      int readers = 0;
+      for (const std::vector<TrackedPiece>& pieces : all) {
+        ASSERT_EQ(pieces.size(), all[0].size());
+        EXPECT_EQ(pieces[i].offset, all[0][i].offset);
+        if (pieces[i].read == nullptr) continue;
+        ++readers;
+        joined.narrow(0, pieces[i].offset[0], pieces[i].extent[0]).copy_(pieces[i].read());
+      }
+      EXPECT_EQ(readers, 1) << i;
+    }
+    EXPECT_TRUE(joined.equal(slot));
+  }
+  Worker alone(2, nullptr, {.update = {.slot_initial = {0, 0.25}}});
+  EXPECT_TRUE(alone.update->slot_pieces(2, 1).empty());
+}
+
 TEST(ExchangedUpdate, UpdatesBumpTheVersionOfWhatTheyWrite) {
   World world(2, 1);
   world.run([](Worker& w) {

@@ -406,6 +406,11 @@ Tensor FusedUpdate::slot(std::size_t variable, int slot) const {
   if (state_->exchange() != nullptr) return state_->exchange()->read_slot(variable, slot);
   return state_->layout.read_slot(variable, slot);
 }
+std::vector<TrackedPiece> FusedUpdate::slot_pieces(std::size_t variable, int slot) const {
+  state_->layout.check_slot(variable, slot);
+  if (state_->exchange() != nullptr) return state_->exchange()->slot_pieces(variable, slot);
+  return {};
+}
 void FusedUpdate::set_slot(std::size_t variable, int slot, const Tensor& value) {
   state_->layout.check_slot(variable, slot);
   if (state_->exchange() != nullptr) return state_->exchange()->write_slot(variable, slot, value);

@@ -54,6 +54,7 @@ class FusedUpdate final : public Updater {
   const std::vector<Variable>& variables() const override;
   int slot_count() const override;
   Tensor slot(std::size_t variable, int slot) const override;
+  std::vector<TrackedPiece> slot_pieces(std::size_t variable, int slot) const override;
   void set_slot(std::size_t variable, int slot, const Tensor& value) override;
   /// The slots of these rows, each named once, are what they were at first. Does nothing for a
   /// variable that is not among its own. Order: all replicas wait. One worker.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/update_rules/rules.h"
 #include "cohort/variables/final_gradients.h"
 #include "cohort/variables/gradients_and_variables.h"
@@ -82,6 +83,12 @@ class Updater {
   /// A slot's value in the variable's shape; a copy, of replica 0's. Cross-replica. With several
   /// workers all of them call it, in the same order: it is gathered.
   virtual Tensor slot(std::size_t variable, int slot) const = 0;
+  /// Of a slot that is spread over several workers, the boxes that each has: one without read() is
+  /// another worker's. What read() gives is the slot's memory. Empty: it is not spread.
+  /// Cross-replica; no other worker takes part.
+  virtual std::vector<TrackedPiece> slot_pieces(std::size_t /*variable*/, int /*slot*/) const {
+    return {};
+  }
   /// Writes every copy of a slot. Cross-replica. With several workers each writes its part, so all
   /// of them call it with the same value.
   virtual void set_slot(std::size_t variable, int slot, const Tensor& value) = 0;

@@ -3,6 +3,7 @@
 // Jobs of real processes that are killed and started again: they end with the bits of one that
 // never was.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -65,6 +66,9 @@ TEST_F(Restart, A2_AFitThatIsKilledHasTheSameBits) {
       {"die 1 2"},
       {"die 0 5"},
       {"die 1 10"},
+      {"checkpoint.made=kill#2@1"},           // nothing of its own is written
+      {"checkpoint.shard_written=kill#2@1"},  // in the first backup
+      {"checkpoint.shard_written=kill#5@0", "checkpoint.manifest_written=kill#2"},
       {"checkpoint.flushed=kill#2"},
       {"manager.announced=kill"},
       {"die 1 4", "manager.named=kill", "die 0 9"}};
@@ -125,6 +129,43 @@ TEST_F(Restart, SigtermOnOneWorkerEndsAllBehindAStep) {
       std::filesystem::remove_all(folder_ + "/backup");
     }
   }
+}
+
+// Both write into one checkpoint; where the other has not the chief's disk the chief writes all,
+// and what comes of it is the same.
+TEST_F(Restart, WorkersWriteOneCheckpointOnOneDiskOrTwo) {
+  const auto files = [&] {
+    int count = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+      if (entry.path().extension() == ".safetensors") ++count;
+    }
+    return count;
+  };
+  const Finished whole = start(2, "loop");
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  std::filesystem::remove_all(folder_ + "/backup");
+  EXPECT_EQ(start(2, "loop", "term 1 4").code, 143);
+  EXPECT_GT(files(), 2);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a process a disk of its own";
+  std::filesystem::remove_all(folder_ + "/backup");
+  const auto start_apart = [&](const std::string& fault) {
+    const std::string program = std::string(PROGRAM) + " loop " + folder_ + "/backup " + fault;
+    Process job({COHORTRUN, "--grace", "5", "--workers", "2", "--", "sh", "-c",
+                 "if [ $RANK = 0 ]; then exec " + program +
+                     "; fi; exec unshare -m sh -c 'mount -t "
+                     "tmpfs none " +
+                     folder_ + " && exec " + program + "'"},
+                {"COHORT_MIN_LOG_LEVEL=0"});
+    const int code = job.wait(std::chrono::seconds(100));
+    return Finished{code, job.text()};
+  };
+  const Finished ended = start_apart("term 1 4");
+  EXPECT_EQ(ended.code, 143) << ended.text;
+  EXPECT_EQ(files(), 1);
+  EXPECT_NE(ended.text.find("worker 1 finds no folder"), std::string::npos) << ended.text;
+  const Finished finished = start_apart("");
+  EXPECT_EQ(finished.code, 0) << finished.text;
+  EXPECT_EQ(finished.lines("[worker 0] weights "), whole.lines("[worker 0] weights "));
 }
 
 // Nobody is killed: the survivor's own exit code says that another start may help.

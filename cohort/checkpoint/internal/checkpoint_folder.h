@@ -8,12 +8,27 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cohort/checkpoint/internal/manifest.h"
 #include "cohort/checkpoint/internal/saved_values.h"
 #include "cohort/checkpoint/internal/temporary.h"
 
 namespace cohort::internal::checkpoint {
+
+/// The files of one of several writers among those of all.
+struct FileNumbers {
+  std::size_t first = 0;
+  std::size_t total = 0;
+};
+/// How many files the values need: tensors are in the first one, and pieces of a value each in one
+/// of its own.
+std::size_t file_count(const SavedValues& values);
+/// Writes them into a folder and onto the disk. `path`: what errors name instead of the folder.
+/// Returns their part of the table of contents, its files counted from 0.
+/// Errors: InvalidArgument as save_tensors; Error with the system's reason.
+Manifest write_files(const std::string& folder, const std::string& path, const SavedValues& values,
+                     FileNumbers numbers);
 
 /// A checkpoint that has its name only after publish(). The destructor removes what is left.
 /// Errors of all functions: Error with the system's reason.
@@ -22,8 +37,16 @@ class NewCheckpoint {
   /// Makes a temporary folder beside `path`, and the folders above.
   explicit NewCheckpoint(const std::string& path);
 
+  /// The temporary one.
+  const std::string& folder() const { return folder_.path(); }
+
   /// Writes everything onto the disk. Once. Errors: InvalidArgument as save_tensors.
   void write(const SavedValues& values);
+  /// Writes the table of contents of what its writers have written into folder(), which they say:
+  /// first this one, then the others, in the order of their files. Once, instead of write().
+  /// `values`: aliases and what is unfinished.
+  /// Errors: Internal if pieces do not fill a value.
+  void finish(const SavedValues& values, std::vector<Manifest> parts);
 
   enum class IfTaken { kRefuse, kReplace };
   /// Gives it the name `path`, in the same folder. Returns false if something has it and is to be
@@ -43,8 +66,10 @@ class NewCheckpoint {
   uint64_t manifest_bytes_ = 0;
 };
 
-/// Writes a checkpoint, in place of one that has the name. Removes what writers of this path, or of
-/// one that differs in numbers only, have left when they were killed.
+/// Removes what writers of this path, or of one that differs in numbers only, have left when they
+/// were killed. Errors: none.
+void remove_leftovers(const std::string& path);
+/// Writes a checkpoint, in place of one that has the name, and removes leftovers.
 /// Errors: as NewCheckpoint's. An older checkpoint is then as it was.
 void write_checkpoint(const std::string& path, const SavedValues& values);
 

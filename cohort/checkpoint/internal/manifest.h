@@ -57,5 +57,7 @@ std::string manifest_text(const Manifest& manifest);
 /// Errors: DataLoss with file and byte, if the text is not as it was written or contradicts itself;
 ///         Unimplemented for a later version's.
 Manifest parse_manifest(const std::string& text, const std::string& path);
+/// The same of what one of several writers says of its own files: pieces need not fill values.
+Manifest parse_part(const std::string& text, const std::string& writer);
 
 }  // namespace cohort::internal::checkpoint

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::internal::checkpoint {
@@ -24,8 +25,10 @@ struct SavedPieces {
 };
 
 struct SavedValues {
-  std::map<std::string, Tensor> tensors = {};       ///< By path.
-  std::map<std::string, SavedPieces> pieces = {};   ///< By path; of what was read all are whole.
+  std::map<std::string, Tensor> tensors = {};      ///< By path.
+  std::map<std::string, SavedPieces> pieces = {};  ///< By path; of what was read all are whole.
+  /// By path; of what is about to be written, and not read yet: see several_writers.h.
+  std::map<std::string, TrackedValue> spread = {};
   std::map<std::string, std::string> aliases = {};  ///< Further paths, to those of values.
   /// Objects that might still have got values, had the program gone on.
   std::set<std::string> unfinished = {};

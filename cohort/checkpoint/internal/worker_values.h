@@ -4,7 +4,9 @@
 // the program has "data".
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "cohort/checkpoint/internal/object_graph.h"
@@ -15,6 +17,11 @@ namespace cohort::internal::checkpoint {
 
 /// A line for each value: what processes that save together have to agree on.
 std::string lines_of(const ObjectGraph& graph);
+
+/// What read() gives. Errors: Internal if it has another type or shape than the object said; an
+/// unset shape is any.
+Tensor read_checked(const std::string& path, DType dtype, const std::optional<Shape>& shape,
+                    const std::function<Tensor()>& read);
 
 /// Puts the values of all processes into `out`: one as `path` if they have the same bytes, else
 /// each by its rank. A null group: this one's.

@@ -56,6 +56,7 @@ TrackedParts OptimizerBase::tracked_parts() const {
   for (const std::vector<SlotVariable>& list : {kept_, slot_variables()}) {
     for (const SlotVariable& slot : list) {
       TrackedValue value = tracked_variable(slot.name, slot.variable);
+      value.pieces = internal::pieces_of(slot.variable);
       value.owner = cohort::internal::variables::tracked_identity(trained_[slot.owner]);
       parts.values.push_back(std::move(value));
     }

@@ -78,6 +78,8 @@ class ExchangedUpdate final : public FinalGradients {
 
   /// Order: an operation of the communicator. Cross-replica.
   Tensor read_slot(std::size_t variable, int slot);
+  /// As Updater::slot_pieces(). Cross-replica.
+  std::vector<TrackedPiece> slot_pieces(std::size_t variable, int slot) const;
   /// The same value on every worker. Cross-replica.
   void write_slot(std::size_t variable, int slot, const Tensor& value);
 
@@ -168,6 +170,8 @@ class ExchangedUpdate final : public FinalGradients {
   Range bucket_of(const std::vector<Range>& buckets, std::size_t bucket) const {
     return bucket < buckets.size() ? buckets[bucket] : Range{};
   }
+  /// Elements of the variable's run that a worker has slots of.
+  Range slot_part(std::size_t variable, int worker) const;
   std::byte* slot_data(int slot, int set) const;
   std::byte* slot_place(int slot, int set, std::size_t run, std::size_t element) const;
   std::byte* fresh(int worker) const;

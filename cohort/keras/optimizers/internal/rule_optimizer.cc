@@ -54,13 +54,14 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
     for (int s = 0; s < updater_->slot_count(); ++s) {
       const SlotSpec& slot = slots_[static_cast<std::size_t>(s)];
       if (!slot.used) continue;
-      const Variable variable = state_variable(
-          variables[v],
-          {.name = state_name(variables[v], slot.name),
-           .shape = variables[v].shape(),
-           .dtype = variables[v].dtype()},
-          {.read = [u = updater_, v, s] { return u->slot(v, s); },
-           .write = [u = updater_, v, s](const Tensor& x) { u->set_slot(v, s, x); }});
+      const Variable variable =
+          state_variable(variables[v],
+                         {.name = state_name(variables[v], slot.name),
+                          .shape = variables[v].shape(),
+                          .dtype = variables[v].dtype()},
+                         {.read = [u = updater_, v, s] { return u->slot(v, s); },
+                          .write = [u = updater_, v, s](const Tensor& x) { u->set_slot(v, s, x); },
+                          .pieces = [u = updater_, v, s] { return u->slot_pieces(v, s); }});
       slot_variables_.push_back({variable, v, slot.name});
     }
   }

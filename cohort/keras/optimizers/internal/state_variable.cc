@@ -50,6 +50,11 @@ class StateVariable final : public VariableImpl {
                                   "\", the optimizer's own state, got a value per replica"));
   }
 
+  std::vector<TrackedPiece> pieces() const {
+    if (access_.pieces == nullptr) return {};
+    return access_.pieces();
+  }
+
   Leaf& leaf() override {
     throw FailedPrecondition(
         str_cat("[variable] expected a variable with storage of its own, got the optimizer's \"",
@@ -84,6 +89,12 @@ Variable state_variable(const Variable& like, StateOptions options, StateAccess 
 
 Variable state_variable(StateOptions options, StateAccess access) {
   return make(nullptr, std::move(options), std::move(access));
+}
+
+std::vector<TrackedPiece> pieces_of(const Variable& variable) {
+  const auto* const state = dynamic_cast<const StateVariable*>(&variable.impl());
+  if (state == nullptr) return {};
+  return state->pieces();
 }
 
 }  // namespace cohort::keras::internal

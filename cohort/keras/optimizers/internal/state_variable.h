@@ -6,7 +6,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/variables/variable.h"
 
 namespace cohort::keras::internal {
@@ -16,6 +18,8 @@ struct StateAccess {
   std::function<Tensor()> read;              ///< A tensor of its own.
   std::function<void(const Tensor&)> write;  ///< Of the variable's shape and dtype.
   bool in_replicas = false;                  ///< Read there, too; else cross-replica only.
+  /// Who has which part of what workers have spread over them (TrackedValue). Unset: nobody.
+  std::function<std::vector<TrackedPiece>()> pieces = {};
 };
 
 struct StateOptions {
@@ -29,5 +33,8 @@ struct StateOptions {
 Variable state_variable(const Variable& like, StateOptions options, StateAccess access);
 /// The same beside nothing: of no strategy.
 Variable state_variable(StateOptions options, StateAccess access);
+
+/// StateAccess::pieces of a variable; none of one that was not made here.
+std::vector<TrackedPiece> pieces_of(const Variable& variable);
 
 }  // namespace cohort::keras::internal
