@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,8 @@ namespace cohort::internal::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kFailed = "failed";
 
 // The name is random, of nobody else, and was never asked for before: whoever finds it has the
 // chief's disk. Empty: it is not here, or cannot be written to.
@@ -90,10 +94,22 @@ void write_parts(SavingGroup& group, NewCheckpoint* made, const std::string& her
   const SavedValues mine = values_of(group, values);
   const FileNumbers numbers = numbers_of(group, file_count(mine));
   if (made == nullptr) base::check_may_write();  // the chief asks before the rename
-  const std::string named = base_of_temporary(fs::path(here).filename().string());
-  Manifest part = write_files(here, str_cat(folder_of(here), "/", named), mine, numbers);
-  const std::vector<std::string> texts =
-      group.gather(made != nullptr ? std::string() : manifest_text(part));
+  Manifest part;
+  std::exception_ptr error;
+  try {
+    const std::string named = base_of_temporary(fs::path(here).filename().string());
+    part = write_files(here, str_cat(folder_of(here), "/", named), mine, numbers);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // Who fails says so when all have ended: the chief, which throws too, then removes the folder.
+  const std::vector<std::string> texts = group.gather(error != nullptr  ? std::string(kFailed)
+                                                      : made != nullptr ? std::string()
+                                                                        : manifest_text(part));
+  if (error != nullptr) std::rethrow_exception(error);
+  if (std::find(texts.begin(), texts.end(), kFailed) != texts.end()) {
+    group.gather({});  // ends by what the one that failed throws
+  }
   if (made == nullptr) return;
   std::vector<Manifest> parts = {std::move(part)};
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {

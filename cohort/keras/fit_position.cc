@@ -137,6 +137,12 @@ std::string class_of(const keras::Callback& callback) {
 // What one worker has saved. A position that all have in common is the chief's, and the others have
 // an empty text.
 struct FitPosition::Saved {
+  // What the epoch's last step logged by one name.
+  struct Log {
+    std::string name;
+    bool is_read_anew = false;
+    Tensor value = {};  // none: what the metric of its name says
+  };
   int64_t replicas = 0;
   int64_t epoch = 0, step = 0;
   bool has_begun = false, is_over = false;
@@ -150,8 +156,7 @@ struct FitPosition::Saved {
   std::vector<std::string> callback_classes = {};
   std::vector<Shape> shapes = {};  // CompiledModel::resolved_for()
   std::vector<std::string> outputs = {};
-  // What the epoch's last step logged; a tensor where it is none of the metrics'.
-  std::vector<std::pair<std::string, Tensor>> logs = {};
+  std::optional<std::vector<Log>> logs = {};  // none: those of loss and metrics
 
   static Saved read(std::string_view state);
 };
@@ -180,9 +185,11 @@ FitPosition::Saved FitPosition::Saved::read(std::string_view state) {
     for (int64_t& size : shape) size = in.get_int();
   }
   out.outputs = texts_of(in);
+  if (in.get_flag()) return out;
+  out.logs.emplace();
   for (std::string& name : texts_of(in)) {
-    const bool is_metric = in.get_flag();
-    out.logs.emplace_back(std::move(name), is_metric ? Tensor() : in.get_element().tensor());
+    Log& log = out.logs->emplace_back(Log{std::move(name), in.get_flag()});
+    if (in.get_flag()) log.value = in.get_element().tensor();
   }
   return out;
 }
@@ -241,11 +248,18 @@ void FitPosition::write_logs(cohort::internal::data::StateWriter& out) const {
   std::vector<std::string> outputs;
   for (const CompiledOutput& output : compiled.outputs) outputs.push_back(output.name);
   put_texts(out, outputs);
+  const bool are_metrics = logs.same_as(compiled.live);
+  out.put_int(are_metrics ? 1 : 0);
+  if (are_metrics) return;
   put_texts(out, logs.names());
   for (const std::string& name : logs.names()) {
-    const bool is_metric = compiled.live.contains(name);
-    out.put_int(is_metric ? 1 : 0);
-    if (!is_metric) out.put_element(logs.value(name).detach().to(at::kCPU));
+    const Tensor value = logs.value(name);
+    const bool is_read_anew = logs.is_read_anew(name);
+    const bool is_metric =
+        is_read_anew && compiled.live.contains(name) && value.equal(compiled.live.value(name));
+    out.put_int(is_read_anew ? 1 : 0);
+    out.put_int(is_metric ? 0 : 1);
+    if (!is_metric) out.put_element(value.detach().to(at::kCPU));
   }
 }
 
@@ -330,12 +344,14 @@ void FitPosition::restore_here(const Saved& saved, const Saved& chiefs) {
   restore_callbacks(saved);
 }
 
-// Metrics of names are made in the first step; of this epoch there may be none left.
+// Outputs are known, and metrics of names made, in the first step; of this epoch there may be none
+// left.
 void FitPosition::resolve_metrics(const Saved& saved) {
   CompiledModel& compiled = parts_.compiled;
-  if (!has_begun || compiled.resolved() || saved.shapes.empty()) return;
+  if (!has_begun) return;
   const auto scope = parts_.model.strategy().scope();
   if (compiled.outputs.empty() && !saved.outputs.empty()) compiled.set_outputs(saved.outputs);
+  if (compiled.resolved()) return;
   const std::size_t outputs = std::max<std::size_t>(compiled.outputs.size(), 1);
   if (saved.shapes.size() != 2 * outputs) return;
   const auto middle = saved.shapes.begin() + static_cast<int64_t>(outputs);
@@ -347,16 +363,14 @@ void FitPosition::restore_logs(const Saved& saved) {
   logs = {};
   if (!has_begun) return;
   const keras::Logs& live = parts_.compiled.live;
-  const bool are_metrics = std::all_of(saved.logs.begin(), saved.logs.end(), [&](const auto& log) {
-    return !log.second.defined() && live.contains(log.first);
-  });
-  if (are_metrics && saved.logs.size() == live.size()) {
+  if (!saved.logs) {
     logs = live;
     return;
   }
-  for (const auto& [name, value] : saved.logs) {
+  for (const auto& [name, is_read_anew, value] : *saved.logs) {
     if (value.defined()) {
-      logs.set(name, value);
+      // A metric's several results have a mean, a step's own tensor has none.
+      is_read_anew ? logs.set(name, [value = value] { return value; }) : logs.set(name, value);
     } else if (live.contains(name)) {
       logs.set(name, [live, name = name] { return live.value(name); });
     }

@@ -189,6 +189,34 @@ TEST_F(Backup, BehindTheLastStepOfAnEpochTheBitsAreTheSame) {
   }
 }
 
+// It logs a number of its own by the name that the loss has, and one by another.
+struct OwnLogs : Sequential {
+  using Sequential::Sequential;
+  Logs train_step(const Element& batch) override {
+    Sequential::train_step(batch);
+    return {{"loss", 7.0}, {"rows", static_cast<double>(batch.rows())}};
+  }
+};
+
+TEST_F(Backup, WhatAStepOfItsOwnHasLoggedIsShownAtTheEpochsEnd) {
+  const auto fit = [&](int kill_in_validation) {
+    OwnLogs model(std::vector<Layer>{Dense(1, {.name = "one"})});
+    model.compile({.optimizer = "sgd", .loss = "mse"});
+    const auto killer = std::make_shared<KillAt>(-1, [] { throw Killed(); });
+    killer->validations_left = kill_in_validation;
+    const Tensor x = ones({10, 2});
+    return model.fit(Dataset::from_tensor_slices({x, ones({10, 1})}).batch(4),
+                     {.epochs = 2,
+                      .validation_data = Dataset::from_tensor_slices({x, ones({10, 1})}).batch(4),
+                      .callbacks = {killer, BackupAndRestore(path("backup"), {.save_freq = 1})},
+                      .verbose = Verbose::kSilent});
+  };
+  EXPECT_THROW(fit(1), Killed);
+  const History history = fit(-1);
+  EXPECT_EQ(history["loss"], (std::vector<double>{7, 7}));
+  EXPECT_EQ(history["rows"], (std::vector<double>{2, 2}));
+}
+
 TEST_F(Backup, WithStepsOfAnEpochAndSeveralInAnExecution) {
   Plan plan{.strategy = strategy_of(2), .backup = {.save_freq = 2}, .steps_per_epoch = 5};
   expect_same_bits(plan, {4, 5, 8});
