@@ -95,7 +95,7 @@ OutputFile::~OutputFile() { ::close(descriptor_); }
 
 void OutputFile::write(const void* data, std::size_t bytes) {
   const char* next = static_cast<const char*>(data);
-  if (const int error = base::fault("write", shown_); error != 0) {
+  if (const int error = base::fault("write_file", shown_); error != 0) {
     throw_system(operation_, shown_, error);
   }
   while (bytes > 0) {

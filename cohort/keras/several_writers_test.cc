@@ -99,7 +99,7 @@ class SeveralWriters : public cohort::testing::FolderTest {
     g_fails_at = part;
     cohort::internal::base::g_fault_hook = [](const char* call, const std::string& path) {
       const bool fails =
-          std::string_view(call) == "write" && path.find(g_fails_at) != std::string::npos;
+          std::string_view(call) == "write_file" && path.find(g_fails_at) != std::string::npos;
       return fails ? ENOSPC : 0;
     };
   }
@@ -144,7 +144,7 @@ TEST_F(SeveralWriters, WhatTheyHaveWrittenIsRestoredByAnyNumber) {
 // what all have in common.
 TEST_F(SeveralWriters, EachWritesItsOwnSlices) {
   cohort::internal::base::g_fault_hook = [](const char* call, const std::string& path) {
-    if (std::string_view(call) != "write") return 0;
+    if (std::string_view(call) != "write_file") return 0;
     const std::lock_guard lock(g_written_mutex);
     g_written.insert(fs::path(path).filename().string());
     return 0;
