@@ -211,6 +211,14 @@ void CompiledModel::resolve_metrics(const std::vector<Shape>& y_true,
   if (const auto call = std::exchange(when_resolved, nullptr)) call();
 }
 
+bool CompiledModel::resolve_as(const std::vector<Shape>& resolved_for) {
+  const std::size_t count = std::max<std::size_t>(outputs.size(), 1);
+  if (resolved() || resolved_for.size() != 2 * count) return false;
+  const auto middle = resolved_for.begin() + static_cast<int64_t>(count);
+  resolve_metrics({resolved_for.begin(), middle}, {middle, resolved_for.end()});
+  return true;
+}
+
 std::vector<Variable> CompiledModel::metric_variables() const {
   std::vector<Variable> out = loss.variables();
   const auto add = [&out](const std::vector<Variable>& more) {

@@ -98,6 +98,9 @@ class CompiledModel {
   std::vector<Variable> metric_variables() const;
   /// What resolve_metrics() was told: labels', then predictions'. Empty: it was not called.
   const std::vector<Shape>& resolved_for() const { return resolved_for_; }
+  /// resolve_metrics() with another model's resolved_for(). False, and nothing is done, where this
+  /// one is resolved already, or that one has another number of outputs. Cross-replica.
+  bool resolve_as(const std::vector<Shape>& resolved_for);
   /// Errors: FailedPrecondition in a replica of another number of replicas.
   void check_scope() const;
 

@@ -351,11 +351,7 @@ void FitPosition::resolve_metrics(const Saved& saved) {
   if (!has_begun) return;
   const auto scope = parts_.model.strategy().scope();
   if (compiled.outputs.empty() && !saved.outputs.empty()) compiled.set_outputs(saved.outputs);
-  if (compiled.resolved()) return;
-  const std::size_t outputs = std::max<std::size_t>(compiled.outputs.size(), 1);
-  if (saved.shapes.size() != 2 * outputs) return;
-  const auto middle = saved.shapes.begin() + static_cast<int64_t>(outputs);
-  compiled.resolve_metrics({saved.shapes.begin(), middle}, {middle, saved.shapes.end()});
+  compiled.resolve_as(saved.shapes);
 }
 
 // What the epoch's end shows, where no step comes before it.

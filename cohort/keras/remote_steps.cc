@@ -150,14 +150,7 @@ StepsDone RemoteSteps::take() {
 
 void RemoteSteps::add(const StepsDone& done) {
   const at::NoGradGuard no_grad;
-  const std::size_t outputs = std::max<std::size_t>(compiled_.outputs.size(), 1);
-  if (!compiled_.resolved() && done.shapes.size() == 2 * outputs) {
-    std::vector<Shape> labels;
-    for (const auto& shape : done.shapes) labels.emplace_back(shape.begin(), shape.end());
-    const std::vector<Shape> predictions(labels.begin() + static_cast<int64_t>(outputs),
-                                         labels.end());
-    labels.resize(outputs);
-    compiled_.resolve_metrics(labels, predictions);
+  if (compiled_.resolve_as(done.shapes)) {
     for (const Variable& state : compiled_.metric_variables()) check_is_sum(state);
   }
   const std::vector<Variable> states = compiled_.metric_variables();
