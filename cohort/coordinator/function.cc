@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/function.h"
 
-#include <cxxabi.h>
-
 #include <atomic>
-#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "cohort/base/check.h"
+#include "cohort/base/demangle.h"
 #include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
@@ -114,11 +112,7 @@ RunningFunction::~RunningFunction() {
 }
 
 std::string readable_signature(const std::string& signature) {
-  int status = 0;
-  char* const text = abi::__cxa_demangle(signature.c_str(), nullptr, nullptr, &status);
-  std::string out = status == 0 ? text : signature;
-  std::free(text);
-  return out;
+  return base::demangled(signature.c_str());
 }
 
 }  // namespace internal::coordinator

@@ -2,15 +2,13 @@
 #include "cohort/cross_device_ops/cross_device_ops.h"
 
 #include <ATen/core/grad_mode.h>
-#include <cxxabi.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <string>
 #include <typeinfo>
 
 #include "cohort/base/check.h"
+#include "cohort/base/demangle.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/device_backend.h"
 
@@ -41,10 +39,7 @@ void check_values(const char* operation, ReduceOp op, const PerReplica<Gradient>
 }
 
 std::string class_of(const CrossDeviceOps& ops) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(typeid(ops).name(), nullptr, nullptr, &status), std::free);
-  return status == 0 ? text.get() : typeid(ops).name();
+  return internal::base::demangled(typeid(ops).name());
 }
 
 Shape shape_of_value(const Gradient& g) {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/fit_position.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -12,6 +9,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/demangle.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/data/core/internal/state.h"
@@ -125,11 +123,7 @@ void put_texts(cohort::internal::data::StateWriter& out, const std::vector<std::
 // With its namespace: the same in each run of a program.
 std::string class_of(const keras::Callback& callback) {
   const keras::CallbackBase& base = callback.base();
-  const char* const name = typeid(base).name();
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
-  return text != nullptr ? text.get() : name;
+  return cohort::internal::base::demangled(typeid(base).name());
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/serializable.h"
 
-#include <cxxabi.h>
-
-#include <cstdlib>
 #include <map>
 #include <typeindex>
 
 #include "cohort/base/check.h"
+#include "cohort/base/demangle.h"
 #include "cohort/base/fork_locks.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
@@ -31,10 +29,7 @@ Config Serializable::get_config() const {
 namespace cohort::keras::internal {
 
 std::string class_name_of(const std::type_info& type, const char* kind) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
-  const std::string full = status == 0 ? text.get() : type.name();
+  const std::string full = cohort::internal::base::demangled(type.name());
   const std::string whole = full.substr(0, full.find('<'));  // without a template's arguments
   const std::size_t colon = whole.rfind(':');
   std::string name = colon == std::string::npos ? whole : whole.substr(colon + 1);
