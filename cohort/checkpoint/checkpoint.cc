@@ -147,8 +147,13 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
     internal::checkpoint::put_value(others, path, mine, values.tensors);
   }
   for (const internal::checkpoint::LiveValue& live : graph.values) {
-    for (std::size_t i = 1; i < live.paths.size(); ++i) {
-      values.aliases[live.paths[i]] = live.paths.front();
+    const std::string& path = live.paths.front();
+    // What each worker has of its own is kept under other names: one who restores finds it by any
+    // of the object's.
+    const bool is_kept = values.tensors.contains(path) || values.pieces.contains(path) ||
+                         values.spread.contains(path);
+    for (std::size_t i = 1; is_kept && i < live.paths.size(); ++i) {
+      values.aliases[live.paths[i]] = path;
     }
   }
   add_waiting(graph, values);

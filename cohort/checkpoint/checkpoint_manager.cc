@@ -154,14 +154,17 @@ class CheckpointManager::Impl {
         return base == internal::checkpoint::kStateName || is_own(base);
       });
     }
-    const bool copies = is_chief && options_.background;
+    const bool background = !internal::checkpoint::from_chief(
+                                 group, std::string(options_.background ? "background" : ""))
+                                 .empty();
+    const bool copies = is_chief && background;
     SavedValues values = checkpoint_.values(
         kManagerSave, copies ? Checkpoint::Memory::kOwn : Checkpoint::Memory::kShared);
     // Threads that write behind the program could not meet those of other workers.
-    if (options_.background) internal::checkpoint::gather_spread(values);
+    if (background) internal::checkpoint::gather_spread(values);
     std::shared_ptr<Saving> saving = is_chief ? begin(number) : nullptr;
     std::string path = is_chief ? path_of(saving->name) : std::string();
-    if (options_.background) {
+    if (background) {
       if (is_chief) write_behind(std::move(saving), std::move(values));
       return path;
     }

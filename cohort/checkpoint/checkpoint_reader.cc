@@ -15,27 +15,31 @@ namespace cohort::internal::checkpoint {
 namespace {
 
 constexpr const char* kRestore = "checkpoint.restore";
+/// Of a checkpoint that many workers wrote, whose files are more than a process may have open.
+constexpr std::size_t kMostOpen = 64;
 
-/// Reads pieces, each file opened once.
+/// Reads pieces; the first kMostOpen files stay open, and each other one is opened for each piece.
 class Pieces {
  public:
-  Pieces(const InputFolder& folder, const Manifest& manifest) {
+  Pieces(const InputFolder& folder, const Manifest& manifest)
+      : folder_(folder), manifest_(manifest) {
     for (const ManifestFile& file : manifest.files) {
-      files_.push_back(std::make_unique<InputFile>(folder, file.name));
-      check(file, *files_.back());
+      auto opened = std::make_unique<InputFile>(folder, file.name);
+      check(file, *opened);
+      modified_ = std::max(modified_, opened->modified());
+      if (open_.size() < kMostOpen) open_.push_back(std::move(opened));
     }
   }
 
   Tensor read(const std::string& path, const ManifestValue& value) const {
     if (value.pieces.empty()) return empty(value.shape, value.dtype);
-    const InputFile& first = *files_[value.pieces.front().file];
-    Tensor whole = room_for(kRestore, first, path, value.shape, value.dtype);
+    Tensor whole = room(path, value.shape, value.dtype);
     for (const ManifestPiece& piece : value.pieces) {
       if (piece.sizes == value.shape) {
         read_into(path, piece, whole);
         continue;
       }
-      const Tensor part = room_for(kRestore, first, path, piece.sizes, value.dtype);
+      const Tensor part = room(path, piece.sizes, value.dtype);
       read_into(path, piece, part);
       Tensor place = whole;
       for (std::size_t i = 0; i < piece.sizes.size(); ++i) {
@@ -47,13 +51,13 @@ class Pieces {
   }
 
   /// The last change of a file, in nanoseconds since 1970.
-  int64_t modified() const {
-    int64_t last = 0;
-    for (const auto& file : files_) last = std::max(last, file->modified());
-    return last;
-  }
+  int64_t modified() const { return modified_; }
 
  private:
+  Tensor room(const std::string& path, const Shape& shape, DType dtype) const {
+    return room_for(kRestore, folder_.path(), path, shape, dtype);
+  }
+
   [[noreturn]] static void damaged(const InputFile& file, uint64_t byte, uint64_t bytes,
                                    const std::string& what) {
     throw DataLoss(str_cat("[", kRestore, "] ", file.path(), ": at byte ", byte, ": the ", bytes,
@@ -73,7 +77,12 @@ class Pieces {
   }
 
   void read_into(const std::string& path, const ManifestPiece& piece, const Tensor& out) const {
-    const InputFile& file = *files_[piece.file];
+    if (piece.file < open_.size()) return read_into(path, piece, out, *open_[piece.file]);
+    read_into(path, piece, out, InputFile(folder_, manifest_.files[piece.file].name));
+  }
+
+  static void read_into(const std::string& path, const ManifestPiece& piece, const Tensor& out,
+                        const InputFile& file) {
     void* data = out.mutable_data_ptr();
     file.read(piece.offset, data, out.nbytes());
     if (base::crc32c({static_cast<const char*>(data), out.nbytes()}) != piece.crc32c) {
@@ -81,7 +90,10 @@ class Pieces {
     }
   }
 
-  std::vector<std::unique_ptr<InputFile>> files_;
+  const InputFolder& folder_;
+  const Manifest& manifest_;
+  std::vector<std::unique_ptr<InputFile>> open_;
+  int64_t modified_ = 0;
 };
 
 /// An opened checkpoint, its table of contents checked, and the sizes and headers of its files.
@@ -123,13 +135,13 @@ void warn_of_other_threads(const Manifest& manifest, const std::string& path) {
 
 }  // namespace
 
-Tensor room_for(const char* operation, const InputFile& file, const std::string& name,
+Tensor room_for(const char* operation, const std::string& from, const std::string& name,
                 const Shape& shape, DType dtype) {
   try {
     return empty(shape, dtype);
   } catch (const std::exception&) {
     throw Error(ErrorCode::kResourceExhausted,
-                str_cat("[", operation, "] ", file.path(), ": no memory for \"", name, "\", ",
+                str_cat("[", operation, "] ", from, ": no memory for \"", name, "\", ",
                         dtype_name(dtype), bracketed(shape)));
   }
 }

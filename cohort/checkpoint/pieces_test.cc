@@ -2,6 +2,7 @@
 //
 // Values that their objects keep in pieces.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -112,6 +113,33 @@ TEST_F(PiecesTest, LieInFilesOfTheirOwnWithTheirOffsets) {
   double other = 0;
   EXPECT_THROW(Checkpoint({{"table", restored.trackable()}, {"beside", &other}}).restore(path("x")),
                Error);
+}
+
+// As many workers write them: more than a process may have open.
+TEST_F(PiecesTest, OfMoreFilesThanMayBeOpenAreRestored) {
+  constexpr int64_t kPieces = 200;
+  const Tensor rows = arange(kPieces, kFloat32);
+  const auto of_rows = [&](const Tensor& store) {
+    TrackedValue out{.dtype = kFloat32, .shape = Shape{kPieces}, .identity = store.data_ptr()};
+    for (int64_t i = 0; i < kPieces; ++i) {
+      out.pieces.push_back(
+          {.offset = {i},
+           .extent = {1},
+           .read = [store, i] { return store.slice(0, i, i + 1).clone(); },
+           .write = [store, i](const Tensor& x) { store.slice(0, i, i + 1).copy_(x); }});
+    }
+    return trackable_value(out);
+  };
+  Checkpoint({{"rows", of_rows(rows)}}).save(path("x"));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 150;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const Tensor restored = zeros({kPieces});
+  EXPECT_NO_THROW(Checkpoint({{"rows", of_rows(restored)}}).restore(path("x")).assert_consumed());
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(restored.equal(rows));
 }
 
 TEST_F(PiecesTest, ThatDoNotFillTheirValueAreRefused) {

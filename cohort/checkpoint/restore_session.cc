@@ -64,7 +64,12 @@ RestoreSession::RestoreSession(Roots roots, SavedValues saved, std::string sourc
       allow_partial_(allow_partial),
       unfinished_(std::move(saved.unfinished)),
       saved_(std::move(saved.tensors)) {
-  for (const auto& [alias, path] : saved.aliases) saved_.emplace(alias, saved_.at(path));
+  for (const auto& [alias, path] : saved.aliases) {
+    if (const auto value = saved_.find(path); value != saved_.end()) {
+      const Tensor same = value->second;
+      saved_.emplace(alias, same);
+    }
+  }
 }
 
 void RestoreSession::match_now() {

@@ -211,8 +211,8 @@ class Reader {
   }
 
   Tensor tensor_of(const Entry& entry) const {
-    Tensor out = internal::checkpoint::room_for("load_tensors", file_, entry.name, entry.shape,
-                                                entry.type->dtype);
+    Tensor out = internal::checkpoint::room_for("load_tensors", file_.path(), entry.name,
+                                                entry.shape, entry.type->dtype);
     file_.read(data_ + entry.begin, out.mutable_data_ptr(), out.nbytes());
     check_sum(entry, out);
     if (entry.type->dtype == kBool) {

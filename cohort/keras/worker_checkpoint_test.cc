@@ -188,8 +188,13 @@ TEST_F(WorkerCheckpoint, WhatAWorkerHasOfItsOwnComesBackToIt) {
     for (int64_t i = 0; i < own - 8; ++i) data.next();
     const auto scope = strategy.scope();
     const Variable ours(scalar(2.0));
-    const Checkpoint checkpoint(
-        {{"v", ours}, {"counter", &counter}, {"shared", &shared}, {"text", &text}, {"data", data}});
+    const Checkpoint checkpoint({{"v", ours},
+                                 {"counter", &counter},
+                                 {"shared", &shared},
+                                 {"text", &text},
+                                 {"data", data},
+                                 {"the_counter", &counter},
+                                 {"the_data", data}});
     checkpoint.save(path("x"));
     const int64_t next = data.next()->tensor().item<int64_t>();
     counter = shared = 0;

@@ -5,14 +5,14 @@
 
 #include <string>
 
-#include "cohort/checkpoint/internal/file.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::internal::checkpoint {
 
 /// A new tensor for bytes of a file, whose size agrees already.
-/// Errors: Error kResourceExhausted that names file and value, if there is no memory.
-Tensor room_for(const char* operation, const InputFile& file, const std::string& name,
+/// Errors: Error kResourceExhausted that names where it is read from and the value, if there is no
+/// memory.
+Tensor room_for(const char* operation, const std::string& from, const std::string& name,
                 const Shape& shape, DType dtype);
 
 }  // namespace cohort::internal::checkpoint
