@@ -84,6 +84,13 @@ std::shared_ptr<Counter> make_counter(int step) {
   return out;
 }
 int count_on(Counter& counter) { return counter.value += counter.step; }
+std::atomic<int> g_tries_without_servers{0};
+std::shared_ptr<Counter> make_when_servers_answer(int begin) {
+  if (--g_tries_without_servers >= 0) throw Unavailable("no server answers", "ps 0");
+  auto out = std::make_shared<Counter>();
+  out->value = begin;
+  return out;
+}
 std::shared_ptr<Counter> make_fails(int) { throw InvalidArgument("the counter cannot be made"); }
 
 Dataset make_numbers(int64_t end) { return Dataset::range(end); }
@@ -106,6 +113,7 @@ COHORT_REGISTER_FUNCTION(holds);
 COHORT_REGISTER_FUNCTION(make_counter);
 COHORT_REGISTER_FUNCTION(count_on);
 COHORT_REGISTER_FUNCTION(make_fails);
+COHORT_REGISTER_FUNCTION(make_when_servers_answer);
 COHORT_REGISTER_FUNCTION(make_numbers);
 COHORT_REGISTER_FUNCTION(next_number);
 COHORT_REGISTER_FUNCTION(make_no_data);
@@ -299,6 +307,17 @@ TEST_F(Coordinator, ErrorsOfResourcesAreThrownWhereTheyAreUsed) {
       coordinator_.make_iterator(coordinator_.create_per_worker_dataset(make_no_data));
   coordinator_.schedule(next_number, data);
   expect_error<InvalidArgument>({"there is no file"}, [&] { coordinator_.join(); });
+}
+
+// A server that has not answered once says nothing of the next time.
+TEST_F(Coordinator, WhatServersHaveKeptFromBeingMadeIsMadeWhenTheyAnswer) {
+  g_tries_without_servers = 1000;
+  const auto late = coordinator_.create_per_worker_resource(make_when_servers_answer, 5);
+  coordinator_.schedule(count_on, late);
+  expect_error<Unavailable>({"no server answers"}, [&] { coordinator_.join(); });
+  g_tries_without_servers = 0;
+  EXPECT_GE(coordinator_.schedule(count_on, late).get(), 5);
+  coordinator_.join();
 }
 
 TEST_F(Coordinator, DatasetsAreEachWorkersOwn) {

@@ -72,7 +72,8 @@ struct CoordinatorCore::Impl {
     std::string name = {};  // for error texts
     std::string task = {};
     uint64_t incarnation = 0;
-    std::set<uint64_t> made = {};  // the resources that it has
+    std::set<uint64_t> made = {};    // the resources that it has
+    std::set<uint64_t> may_be = {};  // that it may have: their message had no answer
     double call_nanoseconds = kMessageNanoseconds;
     std::thread thread = {};
   };
@@ -130,6 +131,7 @@ struct CoordinatorCore::Impl {
     }
     for (Worker& worker : workers) {
       if (worker.thread.joinable()) worker.thread.join();
+      worker.made.merge(worker.may_be);
       connection->leave_resources(worker.index, worker.made);
     }
     const base::MutexLock lock(mutex);
@@ -220,6 +222,7 @@ struct CoordinatorCore::Impl {
       return handle_failure(worker, closures, e);
     }
     worker.made.insert(sent.begin(), sent.end());
+    worker.may_be.clear();
     effects.settle(worker.index, answer, [this] { return waits_for_servers(); });
     named.write_down(closures, answer);
     take_answers(worker, answer);
@@ -241,19 +244,20 @@ struct CoordinatorCore::Impl {
     for (auto ids = dropped->take(); !ids.empty(); ids = dropped->take()) {
       for (const uint64_t id : ids) resources.erase(id);  // which may let go of others
     }
+    for (const uint64_t id : worker.may_be) {
+      if (resources.count(id) == 0) out.dropped.push_back(id);
+    }
     for (const auto& [id, resource] : resources) {
       if (worker.made.count(id) > 0) continue;
       out.made.push_back(resource.recipe);
       sent.push_back(id);
     }
-    for (auto it = worker.made.begin(); it != worker.made.end();) {
-      if (resources.count(*it) > 0) {
-        ++it;
-      } else {
-        out.dropped.push_back(*it);
-        it = worker.made.erase(it);
-      }
-    }
+    std::erase_if(worker.made, [&](uint64_t id) COHORT_REQUIRES(mutex) {
+      if (resources.count(id) == 0) out.dropped.push_back(id);
+      return resources.count(id) == 0;
+    });
+    worker.may_be.insert(sent.begin(), sent.end());
+    worker.may_be.insert(out.dropped.begin(), out.dropped.end());
     for (const ClosurePtr& each : closures) {
       out.calls.push_back({.id = each->id,
                            .attempt = each->counts_once ? effects.begin(worker.index, each->id) : 0,

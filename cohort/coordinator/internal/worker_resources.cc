@@ -22,10 +22,28 @@ class RefusesVariables final : public variables::VariableCreator {
   }
 };
 
+// Of servers, or a network, that may be back.
+bool may_pass(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::kUnavailable || e.code() == ErrorCode::kDeadlineExceeded ||
+           e.code() == ErrorCode::kCancelled || e.code() == ErrorCode::kAborted;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<void> WorkerResources::resource(uint64_t id, const std::type_info& type) {
-  const auto found = made_.find(id);
+  auto found = made_.find(id);
+  if (found != made_.end() && found->second.again) {
+    const ResourceRecipe recipe = *found->second.again;
+    made_.erase(found);
+    make(recipe);
+    found = made_.find(id);
+  }
   COHORT_CHECK_STATE(found != made_.end(), "[schedule] worker ", options_.worker,
                      " has no resource ", id,
                      ": its PerWorkerValues are gone; keep them until functions that take them "
@@ -55,6 +73,7 @@ void WorkerResources::make(const ResourceRecipe& recipe) {
                      recipe.function, "\" to return an object, got null");
   } catch (...) {
     made.error = std::current_exception();
+    if (may_pass(made.error)) made.again = recipe;
   }
   made_[recipe.id] = std::move(made);
 }

@@ -38,7 +38,8 @@ class WorkerResources final : public CallSite {
     return {.num_input_pipelines = options_.workers, .input_pipeline_id = options_.worker};
   }
 
-  /// What is there stays. An error is kept for those functions that use it.
+  /// What is there stays. An error is kept for those functions that use it; where servers could not
+  /// be reached, it is made again for each of them.
   void make(const ResourceRecipe& recipe);
   void drop(uint64_t id) { made_.erase(id); }
 
@@ -46,6 +47,7 @@ class WorkerResources final : public CallSite {
   struct Made {
     MadeResource resource = {};
     std::exception_ptr error = {};
+    std::optional<ResourceRecipe> again = {};  // what another time may make
   };
   MadeResource resource_of(const ResourceRecipe& recipe);
 
