@@ -59,6 +59,7 @@ class Agent {
   Signals& signals_;
   LocalNode node_;
   bool was_let_in_ = false;
+  bool is_told_to_wait_ = false;
   std::optional<int> code_;
 };
 
@@ -85,6 +86,9 @@ void Agent::take(const Message& message) {
       break;
     case Kind::kAgain:
       start_again(message.body);
+      break;
+    case Kind::kPause:
+      is_told_to_wait_ = message.body == "1";
       break;
     case Kind::kEnd:
       node_.end(std::clamp(number_of(message.body), 1, 64));
@@ -141,7 +145,7 @@ int Agent::run() {
         take(*message);
       }
       Console::flush();
-      node_.pause(Console::any_is_full());
+      node_.pause(is_told_to_wait_ || Console::any_is_full());
       for (const Event& event : node_.step()) tell(event);
       if (!channel_.is_open() && !code_) {
         code_ = kHungUp;

@@ -26,6 +26,7 @@ enum class Kind : char {
   kOutput = 'O',   ///< To the head over ssh: "process stream", a new line, what it wrote.
   kEnded = 'E',    ///< To the head: a process and its status (JSON).
   kAgain = 'T',    ///< From the head: start this task alone once more (JSON).
+  kPause = 'W',    ///< From the head: "1", read nothing of what tasks write; "0", go on.
   kEnd = 'K',      ///< From the head: pass this signal on, and kill when the grace is over.
   kBye = 'B',      ///< From the head: the job is over, with this exit code.
   kBroken = 'X',   ///< To the head: this cohortrun cannot go on, and why.

@@ -252,6 +252,21 @@ TEST(Cohortrun, AFullPipeStopsNothingButTheTasksThatFillIt) {
   EXPECT_TRUE(ran.has("code 143")) << ran.text;
 }
 
+// Nobody reads what rank 0 writes, and rank 1 dies: it is heard of, and the job started again.
+TEST(Cohortrun, AFullPipeKeepsNoDeathFromBeingHeard) {
+  Folder folder;
+  const std::string at = folder.path();
+  const Ran ran = run_shell(cohort::str_cat(
+      "mkfifo ", at, "/pipe; exec 3<>", at, "/pipe; ", COHORTRUN,
+      " --workers 2 --max-restarts 1 --grace 1 -- sh -c 'if [ $COHORT_RESTART_COUNT = 1 ]; then > ",
+      at, "/again; sleep 1000; fi; [ $RANK = 0 ] && exec yes; sleep 1; exit 7' > ", at,
+      "/pipe 2>&1 3>&- & i=0; while [ ! -e ", at,
+      "/again ] && [ $i -lt 1000 ]; do sleep 0.02; i=$((i + 1)); done; [ -e ", at,
+      "/again ] && echo heard; kill -TERM $!; wait $!; echo code $?"));
+  EXPECT_TRUE(ran.has("heard")) << ran.text;
+  EXPECT_TRUE(ran.has("code 143")) << ran.text;
+}
+
 TEST(Cohortrun, AJobWithParameterServersIsOverWhenItsChiefIs) {
   const Ran ran =
       run("--chief --workers 1 --ps 1 -- sh -c 'case \"$TF_CONFIG\" in *\\\"type\\\":\\ "

@@ -181,6 +181,7 @@ void RemoteNode::attach(Channel channel, int slots, pid_t ssh) {
   ssh_ = ssh;
   if (ssh > 0) channel_->skip_noise();
   was_there_ = true;
+  is_paused_ = false;
 }
 
 void RemoteNode::send(Kind kind, const std::string& body) {
@@ -198,10 +199,14 @@ void RemoteNode::start_again(std::size_t task, int restarts) {
   send(Kind::kAgain, json{{"task", task}, {"restarts", restarts}}.dump());
 }
 
-void RemoteNode::end(int signal) {
-  is_paused_ = false;
-  send(Kind::kEnd, std::to_string(signal));
+// One that shows its tasks' output itself waits for its own console.
+void RemoteNode::pause(bool paused) {
+  if (output_options_ == nullptr || paused == is_paused_) return;
+  is_paused_ = paused;
+  send(Kind::kPause, paused ? "1" : "0");
 }
+
+void RemoteNode::end(int signal) { send(Kind::kEnd, std::to_string(signal)); }
 
 void RemoteNode::finish(int code) {
   is_over_ = true;
@@ -209,8 +214,7 @@ void RemoteNode::finish(int code) {
 }
 
 void RemoteNode::add_polled(std::vector<pollfd>* polled) const {
-  if (is_there() && !is_paused_)
-    polled->push_back({.fd = channel_->fd(), .events = POLLIN, .revents = 0});
+  if (is_there()) polled->push_back({.fd = channel_->fd(), .events = POLLIN, .revents = 0});
 }
 
 // "3 1", a new line, and what stream 1 of task 3 has written.
@@ -249,7 +253,7 @@ void RemoteNode::take(const Message& message, std::vector<Event>* events) {
 
 std::vector<Event> RemoteNode::step() {
   std::vector<Event> events;
-  if (!channel_ || is_paused_) return events;
+  if (!channel_) return events;
   try {
     channel_->read();
     while (const auto message = channel_->next()) take(*message, &events);

@@ -142,7 +142,7 @@ class RemoteNode : public Node {
   void prepare(std::size_t ports) override;
   void start(const NodePlan& plan) override;
   void start_again(std::size_t task, int restarts) override;
-  void pause(bool paused) override { is_paused_ = paused; }
+  void pause(bool paused) override;
   void end(int signal) override;
   void finish(int code) override;
   void add_polled(std::vector<pollfd>* polled) const override;
@@ -159,7 +159,7 @@ class RemoteNode : public Node {
   std::optional<Channel> channel_;
   bool was_there_ = false;
   bool is_over_ = false;
-  bool is_paused_ = false;
+  bool is_paused_ = false;  // as it was told
   pid_t ssh_ = 0;
 };
 

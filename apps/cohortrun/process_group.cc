@@ -289,7 +289,6 @@ void ProcessGroup::look_at_what_is_left() {
 
 std::vector<ProcessGroup::Ended> ProcessGroup::step() {
   std::vector<Ended> ended;
-  if (is_paused_ && !is_ending_) return ended;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     Process& each = processes_[i];
     int status = 0;
@@ -298,8 +297,14 @@ std::vector<ProcessGroup::Ended> ProcessGroup::step() {
     end_left(-each.pid);
     ended.push_back({.process = i, .status = status});
   }
-  // Afterwards, so that the last lines of who has ended are known with its end.
-  for (Stream& each : streams_) read(each);
+  // Afterwards, so that the last lines of who has ended are known with its end: those that its pipe
+  // holds also where the others wait.
+  const bool all_wait = is_paused_ && !is_ending_;
+  for (Stream& each : streams_) {
+    const bool has_just_ended = std::any_of(
+        ended.begin(), ended.end(), [&](const Ended& one) { return one.process == each.process; });
+    if (!all_wait || has_just_ended) read(each);
+  }
   if (kill_at_ && Clock::now() >= *kill_at_) {
     signal_all(SIGKILL);
     kill_at_.reset();

@@ -69,7 +69,8 @@ class ProcessGroup {
   /// Whether what they have left behind still lives: it has been asked to end, and is killed when
   /// the grace is over.
   bool any_left() const { return !left_.empty(); }
-  /// Reads nothing of what they write, so that they wait; until end() at the latest.
+  /// Reads nothing of what they write, so that they wait; until end() at the latest. Who has ended
+  /// is heard of all the same, with what its pipes hold.
   void pause(bool paused) { is_paused_ = paused; }
   /// A child of this process that is none of a group's.
   static void is_no_ones(pid_t child);
