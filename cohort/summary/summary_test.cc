@@ -14,6 +14,7 @@
 #include "cohort/summary/internal/messages.h"
 #include "cohort/summary/summary_writer.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/file_size_limit.h"
 
 namespace cohort {
 namespace {
@@ -115,6 +116,24 @@ TEST_F(SummaryWriterTest, ReadersSeeWhatWasFlushed) {
   SummaryWriter at_once(path("at_once"), {.flush_every = std::chrono::milliseconds(0)});
   at_once.scalar("a", 1, 0);
   EXPECT_EQ(events_of(path("at_once")).size(), 2U);
+}
+
+// What comes later stands in another file, which TensorBoard reads behind the first.
+TEST_F(SummaryWriterTest, GoesOnWhenADiskHasRoomAgain) {
+  SummaryWriter writer(path("run"), {.flush_every = std::chrono::hours(1)});
+  writer.scalar("before", 1, 0);
+  writer.flush();
+  const auto first = event_files(path("run"));
+  {
+    const testing::FileSizeLimit full(std::filesystem::file_size(first[0]));
+    writer.scalar("lost", 1, 1);
+    EXPECT_THROW(writer.flush(), Error);
+  }
+  writer.scalar("after", 1, 2);
+  writer.flush();
+  EXPECT_EQ(event_files(path("run")).size(), 2U);
+  const std::vector<std::string> events = events_of(path("run"));
+  EXPECT_NE(events.back().find("after"), std::string::npos);
 }
 
 // Each has a file of its own, so that none truncates another's.

@@ -3,11 +3,9 @@
 // cache(file): what a complete pass leaves for later ones and other processes.
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 
 #include "cohort/data/dataset.h"
@@ -15,6 +13,7 @@
 #include "cohort/data/test_files.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/file_size_limit.h"
 
 namespace cohort {
 namespace {
@@ -221,34 +220,13 @@ TEST_F(FileCache, KeepsEveryKindOfElement) {
   EXPECT_EQ(texts_of(windows()), texts_of(Dataset::range(5)));
 }
 
-/// Files have room for so many bytes until the destructor.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  void (*const handler_)(int);
-  rlimit before_{};
-};
-
 TEST_F(FileCache, AFullDiskLosesNoElement) {
   const Dataset ds = Dataset::range(3)
                          .map([](int64_t x) { return full({300'000}, static_cast<double>(x)); })
                          .cache(path("c"));
   auto it = ds.make_iterator();
   testing::expect_error(ErrorCode::kResourceExhausted, {}, [&] {
-    const FileSizeLimit full_disk(100'000);
+    const testing::FileSizeLimit full_disk(100'000);
     it.next();
   });
   auto resumed = ds.make_iterator(it.save());

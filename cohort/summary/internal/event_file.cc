@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -25,16 +26,22 @@ void make_run_folder(const std::string& folder) {
                                                       folder, ": ", error.message()));
 }
 
+// Of as many digits each, which keep the order of a process's files. Random, since containers of
+// one host name have the same process ids, too.
+uint64_t next_number() {
+  static std::atomic<uint64_t> next = 1'000'000'000 + std::random_device{}() % 1'000'000'000;
+  return next.fetch_add(1);
+}
+
 // As TensorFlow names them: TensorBoard reads a run's files in the order of their names, takes
 // those with "tfevents" in it, and no two writers may have the same.
 std::string event_file_name() {
-  static std::atomic<int> next = 0;
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
   std::array<char, 64> number = {};
   std::snprintf(number.data(), number.size(), "%010lld", static_cast<long long>(wall_time()));
   return str_cat("events.out.tfevents.", number.data(), ".", host.data(), ".", ::getpid(), ".",
-                 next.fetch_add(1), ".v2");
+                 next_number(), ".v2");
 }
 
 }  // namespace
@@ -61,16 +68,28 @@ void EventFile::write(const std::string& event) {
     file_->write(version_event(wall_time()));
     flushed_ = now;
   }
-  file_->write(event);
-  if (now - flushed_ < flush_every_) return;
-  file_->flush();
-  flushed_ = now;
+  // A file that a full disk has cut is left as it is: what comes later goes into another one.
+  try {
+    file_->write(event);
+    if (now - flushed_ < flush_every_) return;
+    flushed_ = now;
+    file_->flush();
+  } catch (...) {
+    file_.reset();
+    throw;
+  }
 }
 
 void EventFile::flush() {
   const base::MutexLock lock(mutex_);
-  if (file_) file_->flush();
   flushed_ = std::chrono::steady_clock::now();
+  if (!file_) return;
+  try {
+    file_->flush();
+  } catch (...) {
+    file_.reset();
+    throw;
+  }
 }
 
 void EventFile::close() {
