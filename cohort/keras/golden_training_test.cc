@@ -239,6 +239,23 @@ TEST(MetricsInCompile, FunctionsHaveNoConfig) {
   });
 }
 
+TEST(MetricsInCompile, ALossCountsEachExampleOnceOverReplicas) {
+  const Tensor x = arange(40, kFloat32).view({10, 4}) / 40,
+               y = one_hot(arange(10).remainder(3), 3).to(kFloat32);
+  const Strategy strategy = strategy_of(2);
+  const auto scope = strategy.scope();
+  Sequential model = small_net({Loss("mse"), losses::MeanAbsoluteError()});
+  const History history = model.fit(x, y, {.batch_size = 4, .verbose = Verbose::kSilent});
+  const Logs logs = model.evaluate(x, y, {.batch_size = 4, .verbose = Verbose::kSilent});
+  const Tensor p = model.predict(x, {.verbose = Verbose::kSilent});
+  EXPECT_EQ(history["mean_absolute_error"].size(), 1U);
+  EXPECT_NEAR(logs.number("mean_squared_error"), (p - y).square().mean().item<double>(), 1e-6);
+  expect_error<InvalidArgument>({"ignore_class"}, [] {
+    return Metric(losses::SparseCategoricalCrossentropy({.ignore_class = 1}));
+  });
+  expect_error<InvalidArgument>({"empty"}, [] { return Metric(Loss()); });
+}
+
 TEST(MetricsInCompile, CallbacksAskThemForTheDirection) {
   for (const char* name : {"auc", "precision", "hinge", "r2_score"}) {
     Sequential model = small_net({name});

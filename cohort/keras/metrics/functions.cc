@@ -307,6 +307,17 @@ std::shared_ptr<MetricBase> internal::function_metric(
   return std::make_shared<FunctionMetric>(std::move(function), std::move(name), direction);
 }
 
+Metric Metric::of_loss(const Loss& loss) {
+  COHORT_CHECK_ARG(loss, "[metric] expected a loss, got an empty keras::Loss");
+  COHORT_CHECK_ARG(!loss.base().leaves_out(),
+                   "[metric] expected a loss that counts all examples, got ", loss.name(),
+                   " with ignore_class: give a metric of that name, which takes it too");
+  return {[loss](const Tensor& y_true, const Tensor& y_pred) {
+            return loss.base().call(y_true, y_pred);
+          },
+          loss.name()};
+}
+
 void internal::add_function_metrics(ClassTable& table) {
   table.add_builtin<BinaryCrossentropyMetric>();
   table.add_builtin<CategoricalCrossentropyMetric>();

@@ -139,6 +139,8 @@ class MetricImpl : public Base {
   const C config_;
 };
 
+class Loss;
+
 /// Handle to a metric; a copy is the same metric. A name or a function is no metric yet: compile()
 /// makes it, in the scope of its model, when it sees the first shapes.
 class Metric {
@@ -155,11 +157,17 @@ class Metric {
   /// The mean of a value per example, under a name; see also MeanMetricWrapper. TF: Keras takes
   /// functions in compile(), and calls the metric by the function's name.
   template <class F>
-  requires(!std::derived_from<F, Metric> &&
+  requires(!std::derived_from<F, Metric> && !std::derived_from<F, Loss> &&
            std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&>)
       Metric(F function, std::string name = "function")  // NOLINT
       : deferred_(std::move(name)),
         function_(cohort::internal::base::checked_function("[metric]", std::move(function))) {}
+
+  /// The mean of a loss's value per example, by the loss's name; its reduction does not count.
+  /// TF: Keras takes losses in compile(), and gives batches the same weight whatever their size.
+  /// Errors: InvalidArgument for one with ignore_class, and for an empty handle.
+  template <std::derived_from<Loss> L>
+  Metric(const L& loss) : Metric(of_loss(loss)) {}  // NOLINT
 
   /// Adds a batch; an empty one changes nothing.
   /// In a replica: to its own state, no communication.
@@ -208,6 +216,8 @@ class Metric {
   MetricBase& writable() const;
 
  private:
+  static Metric of_loss(const Loss& loss);
+
   std::shared_ptr<MetricBase> metric_;
   std::string deferred_;
   Function function_;  // that deferred_ is the name of; empty: a name of Keras
