@@ -11,6 +11,13 @@
 include(GNUInstallDirs)
 set_property(GLOBAL PROPERTY COHORT_LAYERS "")
 
+# Of so many sources of a layer a unity build makes one unit, which is compiled again when one of them changes:
+# nobody waits for that in a build with a sanitizer.
+set(COHORT_UNIT_OF_LAYER 6)
+if(COHORT_SANITIZER)
+  set(COHORT_UNIT_OF_LAYER 12)
+endif()
+
 # Clang 14 takes the newest libstdc++ there is, and cannot evaluate the consteval functions of that of
 # GCC 13 (Ubuntu 24.04) in <chrono>: as constexpr ones it can. Sets `out` to the options it needs.
 function(cohort_clang_options out compiler)
@@ -145,7 +152,7 @@ function(cohort_layer name)
     add_library(${target} STATIC ${arg_SOURCES} ${arg_HEADERS})
     cohort_compile_settings(${target})
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
-      UNITY_BUILD ${COHORT_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+      UNITY_BUILD ${COHORT_UNITY} UNITY_BUILD_BATCH_SIZE ${COHORT_UNIT_OF_LAYER})
     # Messages name sources by their place in the tree: one object for all checkouts.
     target_compile_options(${target} PRIVATE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
     if(arg_TORCH)
@@ -318,7 +325,7 @@ function(cohort_program name)
   add_executable(${name} ${arg_SOURCES})
   cohort_compile_settings(${name})
   if(arg_UNITED)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ${COHORT_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${COHORT_UNITY} UNITY_BUILD_BATCH_SIZE ${COHORT_UNIT_OF_LAYER})
   endif()
   list(TRANSFORM arg_DEPS PREPEND cohort_)
   target_link_libraries(${name} PRIVATE ${arg_DEPS} CLI11::CLI11)

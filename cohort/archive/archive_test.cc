@@ -10,6 +10,7 @@
 #include "cohort/archive/hdf5_file.h"
 #include "cohort/archive/internal/hdf5_trailer.h"
 #include "cohort/archive/zip_file.h"
+#include "cohort/base/sanitizers.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/testing/expect_error.h"
@@ -78,7 +79,7 @@ TEST(Hdf5File, EachFlippedBitOfAFileIsFound) {
   std::map<std::string, Tensor> tensors;
   const FileBytes whole = small_file(&tensors);
   FileBytes bytes = copy(whole.view());
-  for (std::size_t bit = 0; bit < 8 * bytes.size; ++bit) {
+  for (std::size_t bit = 0; bit < 8 * bytes.size; bit += COHORT_UNDER_SANITIZER != 0 ? 7 : 1) {
     bytes.data[bit / 8] = static_cast<char>(bytes.data[bit / 8] ^ (1 << bit % 8));
     try {
       const Hdf5Reader in("test", "x.h5", copy(bytes.view()));
@@ -284,7 +285,7 @@ TEST(Hdf5File, IsReadWhereItIs) {
 TEST(Hdf5File, EachFlippedBitIsFoundWhereItIs) {
   std::map<std::string, Tensor> tensors;
   std::string bytes(small_file(&tensors).view());
-  for (std::size_t bit = 0; bit < 8 * bytes.size(); bit += 17) {
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); bit += COHORT_UNDER_SANITIZER != 0 ? 97 : 17) {
     const auto flip = [&] { bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8)); };
     flip();
     try {

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOperation = "checkpoint_manager";
+constexpr const char* kManager = "checkpoint_manager";
 
 constexpr uint64_t kLargestState = 1 << 26;
 constexpr std::string_view kPreserved = "last_preserved_timestamp";
@@ -157,7 +157,7 @@ std::vector<KeptCheckpoint> by_numbers(const std::string& directory, const std::
 std::optional<CheckpointState> from_file(const std::string& path, const char*& why) {
   why = "is damaged";
   try {
-    const InputFile file(kOperation, path);
+    const InputFile file(kManager, path);
     return Parser().parse(file.read_all(kLargestState));
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kNotFound) why = "is missing";

@@ -14,7 +14,7 @@ namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kBuild = "[optimizer.build] ";
-constexpr const char* kApply = "[optimizer.apply_gradients] ";
+constexpr const char* kApplyWhole = "[optimizer.apply_gradients] ";
 
 void check_variable(const RemoteVariables& store, const Variable& variable) {
   variables::VariableImpl& v = variable.impl();
@@ -91,7 +91,7 @@ void RemoteWhole::apply(std::vector<Part> parts) {
   std::vector<std::size_t> whose;  // of the sums
   for (Part& part : parts) {
     const RemoteVariable& v = remote(part.variable);
-    COHORT_CHECK_ARG(shape_of(part.by.gradient) == v.description().shape, kApply,
+    COHORT_CHECK_ARG(shape_of(part.by.gradient) == v.description().shape, kApplyWhole,
                      "expected a gradient of shape ", bracketed(v.description().shape), " for \"",
                      v.handle().name, "\", got ", bracketed(part.by.gradient.sizes()));
     for (Tensor* x :
