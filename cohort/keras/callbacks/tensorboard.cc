@@ -59,6 +59,8 @@ class TensorBoardBase final : public CallbackBase {
     validation_.flush();
   }
 
+  void on_failure() override { on_train_end(); }
+
   void on_epoch_begin(int /*epoch*/) override {
     epoch_steps_ = steps_;
     epoch_began_ = Clock::now();

@@ -46,6 +46,16 @@ TEST(SpectralNormalization, DividesTheKernelAsKerasDoes) {
   expect_keras_step(layer);
 }
 
+// The second call has changed what the first one was computed with.
+TEST(SpectralNormalization, OfTwoCallsInATapeIsAnErrorAndNoWrongGradient) {
+  const SpectralNormalization layer = with_weights();
+  const Tensor x = ones({1, 2}).requires_grad_();
+  const Tensor twice = layer(x, {.training = true}) + layer(x, {.training = true});
+  EXPECT_THROW(twice.sum().backward(), std::exception);
+  layer(x, {.training = true}).sum().backward();
+  EXPECT_TRUE(x.grad().allclose(layer.variables()[1].value().sum(1)));
+}
+
 TEST(SpectralNormalization, LeavesWeightsAloneUnlessTraining) {
   const SpectralNormalization layer = with_weights();
   EXPECT_TRUE(layer(ones({1, 2})).equal(from_vector<float>({4, 6}, {1, 2})));

@@ -239,5 +239,28 @@ TEST(TimeDistributed, StepsDoNotSeeEachOther) {
   expect_near(TimeDistributed(std::make_shared<MinusMean>())(x), x - x.mean(0), 1e-6);
 }
 
+// A state goes from step to step, as in Keras, which calls the layer for each.
+TEST(TimeDistributed, AStatefulLayerGoesOnFromStepToStep) {
+  const Tensor x = draw({2, 3, 5, 4});
+  const LSTM alone(3, {.stateful = true});
+  const TimeDistributed steps(alone);
+  const Tensor got = steps(x);
+  alone.reset_state();
+  for (int64_t t = 0; t < 3; ++t) expect_near(got.select(1, t), alone(x.select(1, t)), 1e-6);
+}
+
+TEST(TimeDistributed, HandsTheMaskOfItsRowsToStatistics) {
+  Tensor x = draw({4, 2, 3}) + 2;
+  x[3][1].zero_();
+  const BatchNormalization normalization;
+  const TimeDistributed steps(normalization);
+  steps(Masking()(x), {.training = true});
+  const BatchNormalization expected;
+  expected(x.select(1, 0), {.training = true});
+  expected(x.select(1, 1).slice(0, 0, 3), {.training = true});
+  const auto got = normalization.variables(), want = expected.variables();
+  for (std::size_t i = 0; i < want.size(); ++i) expect_near(got[i].value(), want[i].value(), 1e-6);
+}
+
 }  // namespace
 }  // namespace cohort::keras

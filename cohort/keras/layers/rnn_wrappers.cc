@@ -172,20 +172,36 @@ Config BidirectionalLayer::get_config() const {
 
 namespace {
 
+// Of Keras's layers those whose rows do not see each other, as far as their options tell.
+bool is_of_rows_alone(const Config& layer) {
+  static constexpr std::string_view kMixRows[] = {"AugMix",         "CutMix", "Equalization",
+                                                  "MelSpectrogram", "MixUp",  "RandAugment"};
+  const Config& module = layer.at("module");
+  if (!module.is_text() || !module.text().starts_with("keras")) return false;
+  if (std::ranges::find(kMixRows, layer.text("class_name")) != std::end(kMixRows)) return false;
+  const Config* const options = layer.find("config");
+  const auto says = [&](std::string_view name, auto&& what) {
+    const Config* const value = options == nullptr ? nullptr : options->find(name);
+    return value != nullptr && what(*value);
+  };
+  const auto is_true = [](const Config& value) { return value.is_bool() && value.boolean(); };
+  const auto is_first = [](const Config& value) {
+    return value.is_number() && value.number() == 0;
+  };
+  const auto is_given = [](const Config& value) { return !value.is_null(); };
+  return !says("stateful", is_true) && !says("axis", is_first) && !says("noise_shape", is_given);
+}
+
 // Whether rows of its input come out as they would alone: of Keras's layers, unless they keep
 // statistics of what they have seen.
 bool has_rows_alone(const LayerBase& layer) {
-  const auto is_kerass = [](const LayerBase& one) {
-    try {
-      const Config module = one.serialize().at("module");
-      return module.is_text() && module.text().starts_with("keras");
-    } catch (const Unimplemented&) {
-      return false;
-    }
-  };
-  return is_kerass(layer) && layer.non_trainable_variables().empty() &&
-         std::ranges::all_of(layer.sub_layers(),
-                             [](const Layer& part) { return has_rows_alone(part.base()); });
+  try {
+    return is_of_rows_alone(layer.serialize()) && layer.non_trainable_variables().empty() &&
+           std::ranges::all_of(layer.sub_layers(),
+                               [](const Layer& part) { return has_rows_alone(part.base()); });
+  } catch (const Unimplemented&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -214,7 +230,9 @@ Tensor TimeDistributedLayer::call(const Tensor& input, const CallArgs& args) {
       name(), "] expected a mask of shape ", bracketed(Shape{batch, length}), ", got ",
       bracketed(mask.sizes()));
   CallArgs own{.training = args.training};
-  const bool has_mask = mask.defined() && layer().base().supports_masking() && mask.dim() > 2;
+  // Behind the steps: of places in a step, or of the rows themselves (BatchNormalization's).
+  const bool has_mask = mask.defined() && layer().base().supports_masking() &&
+                        (mask.dim() > 2 || (!at_once_ && input.dim() == 3));
   if (at_once_) {
     if (has_mask) own.mask = mask.flatten(0, 1);
     Tensor rows = layer()(input.flatten(0, 1), own);

@@ -87,6 +87,9 @@ void SpectralNormalizationLayer::normalize() {
   }
   vector_u_.assign(u);
   kernel_.assign(normal);
+  // Written below autograd's eyes: gradients of an earlier call, which has read what was there, are
+  // LibTorch's error and no wrong numbers.
+  kernel_.impl().leaf().tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 Tensor SpectralNormalizationLayer::call(const Tensor& input, const CallArgs& args) {

@@ -55,7 +55,9 @@ class SpectralNormalizationLayer : public LayerImpl<SpectralNormalizationConfig>
 /// A mask goes to the layer, and what that makes of it goes on.
 /// Order: in a replica that call is a merge point, in which all replicas divide alike. A step that
 ///        fails leaves the weights as they were.
-/// Errors: InvalidArgument for power_iterations < 1 and a layer without such a weight.
+/// Errors: InvalidArgument for power_iterations < 1 and a layer without such a weight; of LibTorch
+///         for a gradient through two training calls of one tape: the second has changed the
+///         weights of the first (give it the rows of both at once).
 /// TF: keras.layers.SpectralNormalization.
 class SpectralNormalization : public Layer {
  public:

@@ -208,6 +208,7 @@ Tensor MelSpectrogramLayer::call(const Tensor& input, const CallArgs&) {
                    "] expected inputs with 1 or 2 axes, got shape ", bracketed(x.sizes()));
   COHORT_CHECK_ARG(x.size(-1) > o.fft_length / 2, "[", name(), "] expected more than ",
                    o.fft_length / 2, " samples (half of fft_length), got ", x.size(-1));
+  if (x.numel() == 0) return zeros(compute_output_shape(shape_of(x)), wanted).to(x.device());
   const Tensor waves = at::stft(x, o.fft_length, o.sequence_stride, *o.sequence_length,
                                 window_.to(dtype), /*center=*/true, "reflect",
                                 /*normalized=*/false, /*onesided=*/true, /*return_complex=*/true);

@@ -245,6 +245,7 @@ Tensor ctc(const Tensor& y_true, const Tensor& y_pred) {
       !reads || (labels.min().item<int64_t>() >= 0 && labels.max().item<int64_t>() < classes),
       "[ctc] expected labels in [0, ", classes, "), got one in [", labels.min().item<int64_t>(),
       ", ", labels.max().item<int64_t>(), "]");
+  if (scores.size(0) == 0) return scores.sum({1, 2});  // which LibTorch refuses
   const Tensor lengths = full({scores.size(0)}, static_cast<double>(scores.size(1)), kInt64);
   return at::ctc_loss(scores.log_softmax(-1).transpose(0, 1), labels, lengths, labels.ne(0).sum(-1),
                       /*blank=*/0, /*reduction=*/0, /*zero_infinity=*/false);

@@ -228,6 +228,8 @@ class CosineDecayRestartsSchedule final : public ScheduleImpl<CosineRestartsOpti
       position -= restarts;
     } else {
       restarts = std::floor(std::log(1 - position * (1 - t)) / std::log(t));
+      // The quotient of two logarithms may lie beneath the whole number that it is.
+      if (position >= (1 - std::pow(t, restarts + 1)) / (1 - t)) ++restarts;
       const double length = std::pow(t, restarts);
       position = (position - (1 - length) / (1 - t)) / length;
     }

@@ -103,6 +103,17 @@ TEST(OptionRanges, HoldForSchedules) {
           CosineDecayRestarts(0.1, 10, {.t_mul = kEndless}));
 }
 
+// A restart begins with the whole rate, whatever its logarithm is rounded to.
+TEST(CosineDecayRestarts, BeginEachCycleWithTheWholeRate) {
+  for (const int64_t t : {3, 10}) {
+    const LearningRate rate = CosineDecayRestarts(0.5, 1, {.t_mul = static_cast<double>(t)});
+    int64_t step = 0;
+    for (int64_t cycle = 1; step < 2'000'000; step += cycle, cycle *= t) {
+      EXPECT_NEAR(rate(step), 0.5, 1e-9) << t << " at step " << step;
+    }
+  }
+}
+
 // What Keras trains with, and finitely.
 TEST(OptionRanges, HaveTheirEnds) {
   EXPECT_NO_THROW(SGD({.learning_rate = 0, .momentum = 1, .weight_decay = 0}));
