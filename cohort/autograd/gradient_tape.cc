@@ -178,15 +178,23 @@ const Tensor& values_of(const GradientAndVariable& pair) {
   return pair.gradient.is_sparse() ? pair.gradient.slices().values : pair.gradient.dense();
 }
 
+// Of half precision a sum of squares may have no number.
+Tensor norm_of(const Tensor& values) {
+  const DType dtype = values.scalar_type();
+  const bool is_half = dtype == kFloat16 || dtype == kBFloat16;
+  return at::linalg_vector_norm(is_half ? values.to(kFloat32) : values);
+}
+
 // `norm` over the joint norm, at most 1, where the gradients are: nothing waits for a device.
 Tensor factor_on_device(const Gradients& gradients, const Tensor& like, double norm) {
   std::vector<Tensor> norms;
   for (const GradientAndVariable& pair : gradients) {
     if (!pair.gradient.has_value()) continue;
-    const Tensor one = at::linalg_vector_norm(values_of(pair));
+    const Tensor one = norm_of(values_of(pair));
     norms.push_back(one.to(like.device(), kFloat64));
   }
-  return norm / at::linalg_vector_norm(at::stack(norms)).clamp_min(norm);
+  const Tensor joint = at::linalg_vector_norm(at::stack(norms));
+  return norm / joint.clamp_min(norm) + (joint - joint);
 }
 
 // Where no gradient is on a device: the factor, or nothing if there is nothing to scale.
@@ -194,12 +202,12 @@ std::optional<double> factor_on_host(const Gradients& gradients, double norm) {
   double squares = 0;
   for (const GradientAndVariable& pair : gradients) {
     if (!pair.gradient.has_value()) continue;
-    const double one = at::linalg_vector_norm(values_of(pair)).item<double>();
+    const double one = norm_of(values_of(pair)).item<double>();
     squares += one * one;
   }
   const double global = std::sqrt(squares);
   if (global <= norm) return {};
-  return norm / global;
+  return norm / global + (global - global);  // no number where the norm is none
 }
 
 template <class F>

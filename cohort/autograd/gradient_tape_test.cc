@@ -4,6 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "cohort/base/error.h"
 #include "cohort/testing/expect_error.h"
 #include "cohort/variables/component.h"
@@ -145,6 +148,24 @@ TEST(ClipByGlobalNorm, ScalesInPlace) {
   EXPECT_FLOAT_EQ(g[1].gradient.dense().item<float>(), 0.8F);
   EXPECT_EQ(g[0].gradient.dense().data_ptr(), place);
   EXPECT_THROW(clip_by_global_norm(g, 0), InvalidArgument);
+}
+
+TEST(ClipByGlobalNorm, OfNoFiniteNormGivesNoNumbers) {
+  const std::vector<Variable> v = {Variable(scalar(3)), Variable(scalar(4))};
+  GradientTape tape;
+  Gradients g = tape.gradient(v[0] * std::numeric_limits<double>::infinity() + v[1], v);
+  g = clip_by_global_norm(std::move(g), 1);
+  for (const GradientAndVariable& pair : g) {
+    EXPECT_TRUE(std::isnan(pair.gradient.dense().item<float>()));
+  }
+}
+
+TEST(ClipByGlobalNorm, OfHalfPrecisionIsFoundInFloat32) {
+  const Variable v(full({10000}, 1, kFloat16));
+  GradientTape tape;
+  Gradients g = tape.gradient((v * 1000).sum(), {v});
+  g = clip_by_global_norm(std::move(g), 1000);
+  EXPECT_NEAR(g[0].gradient.dense()[0].item<float>(), 10, 0.1);
 }
 
 TEST(GradientTape, EachSourceIsListedOnce) {

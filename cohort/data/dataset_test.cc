@@ -171,6 +171,16 @@ TEST(Order, TakeSkipShardRepeatOnRowsAndOnElements) {
   EXPECT_THROW(Dataset::range(3).shard(0, 0), InvalidArgument);
 }
 
+// Of passes that differ, one may be empty: it is one of those asked for.
+TEST(Repeat, GoesOnBehindAnEmptyPass) {
+  const Dataset one_of_four =
+      Dataset::range(4).shuffle(4, {.seed = 1}).take(1).filter([](int64_t x) { return x == 0; });
+  const std::size_t count = values(one_of_four.repeat(100)).size();
+  EXPECT_GT(count, 5U);
+  EXPECT_LT(count, 60U);
+  EXPECT_EQ(values(Dataset::range(0).repeat(1'000'000'000'000)), Numbers{});
+}
+
 TEST(Batch, SizesRemainderAndSpec) {
   for (const Dataset& ds : {Dataset::range(10), plain_range(10)}) {
     EXPECT_EQ(batches(ds.batch(4)), (std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}}));

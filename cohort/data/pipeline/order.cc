@@ -93,8 +93,9 @@ class RepeatStream final : public Stream<T> {
         return true;
       }
       pass_.reset();
-      // An empty input repeated for ever is empty, not a loop without end.
-      if (fresh_) left_ = 0;
+      // An empty input repeated for ever is empty, not a loop without end. Passes may differ, so
+      // that of several one may be empty.
+      if (fresh_ && (left_ < 0 || input_->cardinality() == 0)) left_ = 0;
     }
   }
   void save(StateWriter& out) override {

@@ -205,8 +205,9 @@ class SampleNode final
     const bool to_first_end = params().options.stop_on_empty_dataset;
     if (params().weights.empty()) return kUnknownCardinality;
     int64_t sum = 0;
-    for (const NodePtr& input : inputs()) {
-      const int64_t n = input->cardinality();
+    for (std::size_t i = 0; i < inputs().size(); ++i) {
+      if (params().weights[i] <= 0) continue;  // never read
+      const int64_t n = inputs()[i]->cardinality();
       if (n == kInfiniteCardinality && !to_first_end) return n;
       if (n < 0 || to_first_end) return kUnknownCardinality;
       sum = saturated_sum(sum, n);

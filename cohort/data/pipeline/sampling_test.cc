@@ -69,6 +69,13 @@ TEST(Random, NumbersAreSpreadOver32Bits) {
   EXPECT_GT(*std::max_element(drawn.begin(), drawn.end()), 4290000000);
 }
 
+TEST(SampleFromDatasets, CountsNothingOfWhatIsNeverDrawn) {
+  const Dataset chosen = Dataset::sample_from_datasets(
+      {Dataset::range(5), Dataset::range(7).repeat()}, std::vector<double>{1, 0});
+  EXPECT_EQ(chosen.cardinality(), 5);
+  EXPECT_EQ(values(chosen).size(), 5U);
+}
+
 TEST(SampleFromDatasets, WeightsOfEachDraw) {
   const auto parts = [] { return std::vector<Dataset>{repeated(0, 3), repeated(1, 2)}; };
   const auto weights = [](const std::vector<float>& rows) {

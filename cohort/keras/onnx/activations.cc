@@ -112,7 +112,7 @@ Values relu(const Call& c) {
   } else {
     const std::string below =
         c.g("Mul", {c.g("Sub", {c.x(), c.g.number(least)}), c.g.number(slope)});
-    y = c.g("Where", {c.g("GreaterOrEqual", {c.x(), c.g.number(least)}), c.x(), below});
+    y = c.g("Where", {c.g("Greater", {c.x(), c.g.number(least)}), c.x(), below});
   }
   if (!most.is_null()) y = c.g("Min", {y, c.g.number(most.number())});
   return only(y);
