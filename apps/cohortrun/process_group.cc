@@ -235,7 +235,7 @@ std::optional<Clock::time_point> ProcessGroup::next_deadline() const {
 }
 
 void ProcessGroup::add_polled(std::vector<pollfd>* polled) const {
-  if (is_paused_ && !is_ending_) return;
+  if (all_wait()) return;
   for (const Stream& each : streams_) {
     if (each.fd >= 0) polled->push_back({.fd = each.fd, .events = POLLIN, .revents = 0});
   }
@@ -299,11 +299,10 @@ std::vector<ProcessGroup::Ended> ProcessGroup::step() {
   }
   // Afterwards, so that the last lines of who has ended are known with its end: those that its pipe
   // holds also where the others wait.
-  const bool all_wait = is_paused_ && !is_ending_;
   for (Stream& each : streams_) {
     const bool has_just_ended = std::any_of(
         ended.begin(), ended.end(), [&](const Ended& one) { return one.process == each.process; });
-    if (!all_wait || has_just_ended) read(each);
+    if (!all_wait() || has_just_ended) read(each);
   }
   if (kill_at_ && Clock::now() >= *kill_at_) {
     signal_all(SIGKILL);

@@ -104,6 +104,7 @@ class ProcessGroup {
     pid_t who = 0;
     Clock::time_point kill_at = {};
   };
+  bool all_wait() const { return is_paused_ && !is_ending_; }
   void start_one(const ProcessSpec& spec, std::size_t number);
   void end_left(pid_t who);
   void look_at_what_is_left();

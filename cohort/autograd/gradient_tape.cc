@@ -18,6 +18,7 @@
 #include "cohort/autograd/internal/written_values.h"
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/update_rules/update.h"
 #include "cohort/values/internal/add_rows.h"
 #include "cohort/variables/component.h"
 #include "cohort/variables/gradient_lease.h"
@@ -207,7 +208,7 @@ std::optional<double> factor_on_host(const Gradients& gradients, double norm) {
   }
   const double global = std::sqrt(squares);
   if (global <= norm) return {};
-  return norm / global + (global - global);  // no number where the norm is none
+  return update_rules::global_norm_clip_scale(global, norm);
 }
 
 template <class F>

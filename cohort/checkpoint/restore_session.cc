@@ -65,10 +65,8 @@ RestoreSession::RestoreSession(Roots roots, SavedValues saved, std::string sourc
       unfinished_(std::move(saved.unfinished)),
       saved_(std::move(saved.tensors)) {
   for (const auto& [alias, path] : saved.aliases) {
-    if (const auto value = saved_.find(path); value != saved_.end()) {
-      const Tensor same = value->second;
-      saved_.emplace(alias, same);
-    }
+    const auto value = saved_.find(path);
+    if (value != saved_.end()) saved_.emplace(alias, value->second);
   }
 }
 

@@ -73,7 +73,7 @@ struct CoordinatorCore::Impl {
     std::string task = {};
     uint64_t incarnation = 0;
     std::set<uint64_t> made = {};    // the resources that it has
-    std::set<uint64_t> may_be = {};  // that it may have: their message had no answer
+    std::set<uint64_t> may_be = {};  // it may have, by messages without an answer
     double call_nanoseconds = kMessageNanoseconds;
     std::thread thread = {};
   };
@@ -253,8 +253,9 @@ struct CoordinatorCore::Impl {
       sent.push_back(id);
     }
     std::erase_if(worker.made, [&](uint64_t id) COHORT_REQUIRES(mutex) {
-      if (resources.count(id) == 0) out.dropped.push_back(id);
-      return resources.count(id) == 0;
+      const bool is_gone = resources.count(id) == 0;
+      if (is_gone) out.dropped.push_back(id);
+      return is_gone;
     });
     worker.may_be.insert(sent.begin(), sent.end());
     worker.may_be.insert(out.dropped.begin(), out.dropped.end());

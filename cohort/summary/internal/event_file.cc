@@ -44,6 +44,17 @@ std::string event_file_name() {
                  next_number(), ".v2");
 }
 
+// A file that a full disk has cut is left as it is: what comes later goes into another one.
+template <class Work>
+void or_leave(std::optional<cohort::data::TfRecordWriter>& file, const Work& work) {
+  try {
+    work(*file);
+  } catch (...) {
+    file.reset();
+    throw;
+  }
+}
+
 }  // namespace
 
 double wall_time() {
@@ -68,28 +79,16 @@ void EventFile::write(const std::string& event) {
     file_->write(version_event(wall_time()));
     flushed_ = now;
   }
-  // A file that a full disk has cut is left as it is: what comes later goes into another one.
-  try {
-    file_->write(event);
-    if (now - flushed_ < flush_every_) return;
-    flushed_ = now;
-    file_->flush();
-  } catch (...) {
-    file_.reset();
-    throw;
-  }
+  or_leave(file_, [&](auto& file) { file.write(event); });
+  if (now - flushed_ < flush_every_) return;
+  flushed_ = now;
+  or_leave(file_, [](auto& file) { file.flush(); });
 }
 
 void EventFile::flush() {
   const base::MutexLock lock(mutex_);
   flushed_ = std::chrono::steady_clock::now();
-  if (!file_) return;
-  try {
-    file_->flush();
-  } catch (...) {
-    file_.reset();
-    throw;
-  }
+  if (file_) or_leave(file_, [](auto& file) { file.flush(); });
 }
 
 void EventFile::close() {
